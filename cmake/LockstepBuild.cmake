@@ -51,7 +51,8 @@ endif()
 function(lockstep_module)
   cmake_parse_arguments(ARG "" "NAME" "SOURCES;DEPS;PRIVATE_DEPS;TESTS;TEST_DEPS" ${ARGN})
   add_library(lockstep_${ARG_NAME} STATIC ${ARG_SOURCES})
-  target_link_libraries(lockstep_${ARG_NAME} PUBLIC ${ARG_DEPS} PRIVATE lockstep_flags ${ARG_PRIVATE_DEPS})
+  target_link_libraries(lockstep_${ARG_NAME} PUBLIC ${ARG_DEPS}
+    PRIVATE lockstep_flags ${ARG_PRIVATE_DEPS})
   target_include_directories(lockstep_${ARG_NAME} PUBLIC
     $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}> $<INSTALL_INTERFACE:include>)
   set_property(GLOBAL APPEND PROPERTY LOCKSTEP_MODULES lockstep_${ARG_NAME})
@@ -72,7 +73,8 @@ function(lockstep_test)
     set(ARG_TIMEOUT 300)
   endif()
   add_executable(${ARG_NAME} ${ARG_SOURCES})
-  target_link_libraries(${ARG_NAME} PRIVATE ${ARG_DEPS} lockstep_flags GTest::gtest GTest::gmock GTest::gtest_main)
+  target_link_libraries(${ARG_NAME} PRIVATE ${ARG_DEPS} lockstep_flags
+    GTest::gtest GTest::gmock GTest::gtest_main)
   gtest_discover_tests(${ARG_NAME} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR}
     DISCOVERY_TIMEOUT 120 PROPERTIES LABELS ${ARG_LABELS} TIMEOUT ${ARG_TIMEOUT})
 endfunction()
