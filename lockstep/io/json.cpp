@@ -21,6 +21,8 @@ using Ordered = nlohmann::ordered_json;
 // Builds a Json from parser events, so that nesting is bounded before anything recurses.
 class Builder : public nlohmann::json_sax<Ordered> {
  public:
+  explicit Builder(RepeatedKeys repeated) : repeated_(repeated) {}
+
   bool null() override { return add(Json()); }
   bool boolean(bool value) override { return add(Json(value)); }
   bool number_integer(number_integer_t value) override { return add(Json(std::int64_t{value})); }
@@ -78,10 +80,10 @@ class Builder : public nlohmann::json_sax<Ordered> {
     Json value = std::move(stack_.back());
     stack_.pop_back();
     keys_.pop_back();
-    if (value.is_object()) keep_last_of_repeated_keys(value.as_object());
+    if (value.is_object() && !settle_repeated_keys(value.as_object())) return false;
     return add(std::move(value));
   }
-  static void keep_last_of_repeated_keys(Json::Object& members) {
+  bool settle_repeated_keys(Json::Object& members) {
     std::vector<std::size_t> order(members.size());
     for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
     std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
@@ -91,15 +93,22 @@ class Builder : public nlohmann::json_sax<Ordered> {
     bool any = false;
     for (std::size_t i = 0; i + 1 < order.size(); ++i) {
       if (members[order[i]].first == members[order[i + 1]].first) drop[order[i]] = any = true;
+      if (any && repeated_ == RepeatedKeys::kRefuse) {
+        error = "key '" + members[order[i]].first.substr(0, limits::kTensorNameBytesMax) +
+                "' stands twice in one object";
+        return false;
+      }
     }
-    if (!any) return;
+    if (!any) return true;
     Json::Object kept;
     for (std::size_t i = 0; i < members.size(); ++i) {
       if (!drop[i]) kept.push_back(std::move(members[i]));
     }
     members = std::move(kept);
+    return true;
   }
 
+  RepeatedKeys repeated_;
   std::vector<Json> stack_;
   std::vector<std::string> keys_;
 };
@@ -221,8 +230,8 @@ std::string Json::dump(int indent) const {
   return to_nlohmann(*this).dump(indent, ' ', false, Ordered::error_handler_t::replace);
 }
 
-Result<Json> parse_json(std::string_view text, const std::string& label) {
-  Builder builder;
+Result<Json> parse_json(std::string_view text, const std::string& label, RepeatedKeys repeated) {
+  Builder builder(repeated);
   if (!Ordered::sax_parse(text.begin(), text.end(), &builder)) {
     return Error{ErrorCode::kFormat, builder.error.empty() ? "not valid JSON" : builder.error,
                  label};

@@ -79,8 +79,11 @@ class Json {
       data_;
 };
 
+enum class RepeatedKeys { kLastCounts, kRefuse };
+
 // Fails on malformed text, invalid UTF-8, and nesting deeper than limits::kJsonDepthMax.
-Result<Json> parse_json(std::string_view text, const std::string& label);
+Result<Json> parse_json(std::string_view text, const std::string& label,
+                        RepeatedKeys repeated = RepeatedKeys::kLastCounts);
 
 // Reads a whole file of at most `bytes_max`.
 Result<std::string> read_file(const std::string& path, std::size_t bytes_max);

@@ -4,7 +4,6 @@
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
-
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -31,7 +30,7 @@ Result<MappedFile> MappedFile::open(const std::string& path) {
   // O_NONBLOCK: opening a named pipe must not wait for a writer.
   const Descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
   if (file.fd < 0) return system_error("can't be opened", path);
-  struct stat info {};
+  struct stat info{};
   if (::fstat(file.fd, &info) != 0) return system_error("can't be examined", path);
   if (!S_ISREG(info.st_mode)) {
     return Error{ErrorCode::kIo, "is not a regular file; give the path of a file", path};

@@ -29,9 +29,7 @@ class MappedFile {
   ~MappedFile();
 
   std::size_t size() const { return size_; }
-  std::span<const std::byte> bytes() const {
-    return {static_cast<const std::byte*>(data_), size_};
-  }
+  std::span<const std::byte> bytes() const { return {static_cast<const std::byte*>(data_), size_}; }
 
  private:
   void* data_ = nullptr;  // null for an empty file

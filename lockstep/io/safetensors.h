@@ -40,7 +40,7 @@ class SafetensorsFile {
  private:
   MappedFile file_;
   std::vector<TensorView> tensors_;
-  std::map<std::string, std::size_t, std::less<>> by_name_;
+  std::vector<std::size_t> by_name_;  // indices into tensors_, sorted by name
   std::map<std::string, std::string> metadata_;
 };
 
