@@ -6,8 +6,8 @@
 // - Activations are row-major f32, [rows, width], in memory that only the back end touches;
 //   model/ passes handles on and uses download() to look inside.
 // - A verb works on all rows of a Batch. Each verb is RowInvariant (exactness.h): row m of its
-//   output depends on row m of its inputs (and on its sequence's state) only, bit for bit, for every
-//   number of rows, every neighbour and every thread count.
+//   output depends on row m of its inputs (and on its sequence's state) only, bit for bit, for
+//   every number of rows, every neighbour and every thread count.
 // - Rounding points are written at each verb. "dot" is the canonical dot product of dot.h.
 // - Precision f32: activations, state and KV in f32; stored weights expand exactly (quant/).
 #pragma once
@@ -55,6 +55,11 @@ struct Tensor {
   std::int64_t width = 0;
 };
 
+// Rows [begin, begin + count) of a tensor; shares its memory.
+inline Tensor rows_of(Tensor t, std::int64_t begin, std::int64_t count) {
+  return {.data = t.data + begin * t.width, .rows = count, .width = t.width};
+}
+
 // Weights as a back end wants them, made once from the artifact's bytes, which must outlive it.
 // Concatenates several matrices of equal cols into one output row.
 class Matrix {
@@ -91,10 +96,10 @@ struct StateShape {
 // Gains are gamma (1 + w already added).
 struct DeltaWeights {
   DeltaShape shape;
-  std::vector<float> conv;      // [conv_channels, kernel]; the last tap multiplies the current row
-  std::vector<float> a_log;     // [value_heads]
-  std::vector<float> dt_bias;   // [value_heads]
-  std::vector<float> norm;      // [value_dim]
+  std::vector<float> conv;     // [conv_channels, kernel]; the last tap multiplies the current row
+  std::vector<float> a_log;    // [value_heads]
+  std::vector<float> dt_bias;  // [value_heads]
+  std::vector<float> norm;     // [value_dim]
   float norm_eps = 0;
 };
 
@@ -107,10 +112,10 @@ struct AttentionWeights {
 };
 
 struct RouterOutput {
-  Tensor normed;             // [rows, hidden]: the block's normalised input
-  std::int32_t* experts;     // [rows, top_k], descending probability, ties by lowest index
-  Tensor weights;            // [rows, top_k], renormalised
-  Tensor shared_gate;        // [rows, 1], after the sigmoid
+  Tensor normed;          // [rows, hidden]: the block's normalised input
+  std::int32_t* experts;  // [rows, top_k], descending probability, ties by lowest index
+  Tensor weights;         // [rows, top_k], renormalised
+  Tensor shared_gate;     // [rows, 1], after the sigmoid
 };
 
 // KV cache, conv rows and delta state of one sequence. `position` counts the target's rows; the
@@ -148,6 +153,11 @@ class Backend {
   virtual void reset_scratch() = 0;
   virtual void download(const Tensor& from, std::span<float> to) = 0;
   virtual void upload(std::span<const float> from, Tensor to) = 0;
+  // The values for the host to read until the next reset_scratch(). Host back ends give the memory
+  // itself; others override with a copy.
+  virtual std::span<const float> host_view(const Tensor& from) {
+    return {from.data, static_cast<std::size_t>(from.rows * from.width)};
+  }
 
   // --- verbs ----------------------------------------------------------------------------
   // out[m] = row ids[m] of the table, expanded.

@@ -13,9 +13,12 @@ inline constexpr int kDotLanes = 16;
 // Folds 16 partial sums in a fixed tree: lane i takes i + 8, then i + 4, i + 2, i + 1.
 inline float reduce_lanes(const float* lanes) {
   float s[8];
-  for (int i = 0; i < 8; ++i) s[i] = lanes[i] + lanes[i + 8];
-  for (int i = 0; i < 4; ++i) s[i] = s[i] + s[i + 4];
-  for (int i = 0; i < 2; ++i) s[i] = s[i] + s[i + 2];
+  for (int i = 0; i < 8; ++i)
+    s[i] = lanes[i] + lanes[i + 8];
+  for (int i = 0; i < 4; ++i)
+    s[i] = s[i] + s[i + 4];
+  for (int i = 0; i < 2; ++i)
+    s[i] = s[i] + s[i + 2];
   return s[0] + s[1];
 }
 
