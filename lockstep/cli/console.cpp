@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <csignal>
+#include <cstring>
+
+#include <unistd.h>
+
+#include "lockstep/cli/command.h"
+
+namespace lockstep::cli {
+namespace {
+
+void on_interrupt(int) {
+  if (interrupt_flag().raised()) _exit(130);
+  interrupt_flag().raise();
+}
+
+}  // namespace
+
+StopFlag& interrupt_flag() {
+  static StopFlag flag;
+  return flag;
+}
+
+void install_interrupt_handler() {
+  struct sigaction action {};
+  action.sa_handler = on_interrupt;
+  sigemptyset(&action.sa_mask);
+  sigaction(SIGINT, &action, nullptr);
+  sigaction(SIGTERM, &action, nullptr);
+}
+
+void Console::out(std::string_view text) {
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  std::fflush(stdout);
+}
+
+void Console::out(const io::Json& value, int indent) { out(value.dump(indent) + "\n"); }
+
+void Console::note(std::string_view text) {
+  end_progress();
+  std::fprintf(stderr, "%.*s\n", static_cast<int>(text.size()), text.data());
+}
+
+int Console::fail(const Error& error) {
+  note("error: " + error.to_string());
+  if (json_) {
+    io::Json detail = io::Json::object();
+    detail.set("code", error_code_name(error.code));
+    detail.set("message", error.message);
+    detail.set("where", error.where);
+    io::Json json = io::Json::object();
+    json.set("error", std::move(detail));
+    out(json);
+  }
+  return kExitFailure;
+}
+
+void Console::usage_error(std::string_view message) {
+  note("error: " + std::string(message));
+  note("See 'lockstep --help', or 'lockstep COMMAND --help'.");
+}
+
+void Console::progress(std::string_view text) {
+  if (!err_is_terminal()) return;
+  std::fprintf(stderr, "\r\x1b[K%.*s", static_cast<int>(text.size()), text.data());
+  std::fflush(stderr);
+  progress_shown_ = true;
+}
+
+void Console::end_progress() {
+  if (!progress_shown_) return;
+  std::fputs("\r\x1b[K", stderr);
+  progress_shown_ = false;
+}
+
+bool Console::out_is_terminal() const { return isatty(STDOUT_FILENO) == 1; }
+bool Console::err_is_terminal() const { return isatty(STDERR_FILENO) == 1; }
+bool Console::in_is_terminal() const { return isatty(STDIN_FILENO) == 1; }
+
+Result<std::string> Console::read_input(std::size_t bytes_max) {
+  std::string text;
+  char buffer[65536];
+  while (const std::size_t got = std::fread(buffer, 1, sizeof buffer, stdin)) {
+    if (text.size() + got > bytes_max) {
+      return Error{ErrorCode::kLimit,
+                   "is longer than the limit of " + std::to_string(bytes_max) + " bytes",
+                   "standard input"};
+    }
+    text.append(buffer, got);
+  }
+  if (std::ferror(stdin)) {
+    return Error{ErrorCode::kIo, std::string("can't be read: ") + std::strerror(errno),
+                 "standard input"};
+  }
+  return text;
+}
+
+}  // namespace lockstep::cli
