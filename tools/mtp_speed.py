@@ -63,7 +63,7 @@ def measure(arguments, requests):
                 differing.add(request["id"])
             for policy, result in both.items():
                 seconds[policy] += result["timings"]["decode_s"]
-            tokens += both["plain"]["completion_tokens"]
+            tokens += both["plain"]["completion_tokens"] - 1  # the first is of the prefill
         ratios.append(seconds["plain"] / seconds["mtp"])
         plain_speeds.append(tokens / seconds["plain"])
         mtp_speeds.append(tokens / seconds["mtp"])
