@@ -26,6 +26,12 @@ inline constexpr std::int64_t kLayersMax = 1024;
 inline constexpr std::int64_t kHiddenMax = 65536;
 inline constexpr std::int64_t kVocabMax = 4'000'000;
 inline constexpr std::int64_t kExpertsMax = 4096;
+inline constexpr std::int64_t kHeadsMax = 4096;
+inline constexpr std::int64_t kHeadDimMax = 8192;
+inline constexpr std::int64_t kConvKernelMax = 64;
+inline constexpr std::int64_t kMtpLayersMax = 16;
+inline constexpr std::int64_t kVisionPatchMax = 256;
+inline constexpr std::int64_t kVisionPositionsMax = 1 << 20;
 inline constexpr std::int64_t kContextTokensMax = 4'194'304;
 
 // Requests.

@@ -22,11 +22,11 @@ enum class Role : std::uint8_t {
   kEmbedding,
   kHead,
   kNorm,
-  kMixer,         // projections of a delta or attention layer
-  kState,         // conv taps, A_log, dt_bias
-  kRouter,        // mlp.gate
-  kSharedGate,    // mlp.shared_expert_gate, one row
-  kExpert,        // a bank: one matrix per routed expert
+  kMixer,       // projections of a delta or attention layer
+  kState,       // conv taps, A_log, dt_bias
+  kRouter,      // mlp.gate
+  kSharedGate,  // mlp.shared_expert_gate, one row
+  kExpert,      // a bank: one matrix per routed expert
   kSharedExpert,
   kMtpFusion,
   kVision,
@@ -36,9 +36,9 @@ const char* group_name(Group group);
 
 // Where a row stands, hence how often and under which prefix.
 enum class Scope : std::uint8_t {
-  kModel,           // once, below the language model
-  kTop,             // once, beside it (lm_head)
-  kEveryLayer,      // every decoder layer and the head's layer
+  kModel,       // once, below the language model
+  kTop,         // once, beside it (lm_head)
+  kEveryLayer,  // every decoder layer and the head's layer
   kDeltaLayer,
   kAttentionLayer,  // full-attention layers and the head's layer
   kMtp,             // once, below the head
@@ -58,12 +58,12 @@ enum class Dim : std::uint8_t {
   kSharedHidden,
   kConvChannels,
   kConvKernel,
-  kDeltaV,       // value heads x value dim
-  kDeltaHeads,   // value heads
+  kDeltaV,      // value heads x value dim
+  kDeltaHeads,  // value heads
   kDeltaValueDim,
-  kQueryAndGate, // query heads x 2 head dim
-  kQuery,        // query heads x head dim
-  kKv,           // kv heads x head dim
+  kQueryAndGate,  // query heads x 2 head dim
+  kQuery,         // query heads x head dim
+  kKv,            // kv heads x head dim
   kHeadDim,
   kVisionHidden,
   kVisionQkv,
@@ -96,9 +96,9 @@ enum class Gain : std::uint8_t {
 };
 
 struct TensorRow {
-  std::string_view name;   // below the scope's prefix; {L} is the layer or block
-  std::string_view fused;  // name in a source with fused experts; empty: the same
-  std::string_view split;  // name in a source with one tensor per expert {E}; empty: none
+  std::string_view name = {};   // below the scope's prefix; {L} is the layer or block
+  std::string_view fused = {};  // name in a source with fused experts; empty: the same
+  std::string_view split = {};  // name in a source with one tensor per expert {E}; empty: none
   Scope scope = Scope::kModel;
   Role role = Role::kNorm;
   std::array<Dim, 5> shape{};  // in the MLX form
@@ -122,7 +122,8 @@ struct ExpectedTensor {
   std::int64_t element_count() const;
   // Canonical name without ".weight": the path of the quantization block.
   std::string module_path() const;
-  // Canonical spelling of the stored names of fused and split sources; empty where the row has none.
+  // Canonical spelling of the stored names of fused and split sources; empty where the row has
+  // none.
   std::string fused_name() const;
   std::string split_name(std::int64_t expert) const;
   // Name in a Hugging Face checkpoint with fused experts.

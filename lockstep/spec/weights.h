@@ -15,8 +15,8 @@
 namespace lockstep::spec {
 
 struct MoeWeights {
-  quant::MatrixView router;       // [experts, hidden]
-  quant::MatrixView shared_gate;  // [1, hidden]
+  quant::MatrixView router;                                // [experts, hidden]
+  quant::MatrixView shared_gate;                           // [1, hidden]
   quant::MatrixView shared_expert_gate, shared_expert_up;  // [shared_expert_hidden, hidden]
   quant::MatrixView shared_expert_down;                    // [hidden, shared_expert_hidden]
   // One per expert: [expert_hidden, hidden] twice, and [hidden, expert_hidden].
@@ -24,27 +24,27 @@ struct MoeWeights {
 };
 
 struct DeltaMixer {
-  quant::MatrixView qkv;   // [conv_channels, hidden]: q, k, v rows
-  quant::MatrixView z;     // [value heads x value dim, hidden]
-  quant::MatrixView b, a;  // [value heads, hidden]
-  quant::MatrixView out;   // [hidden, value heads x value dim]
-  std::vector<float> conv;  // [conv_channels, kernel], the last tap meets the current row
+  quant::MatrixView qkv;              // [conv_channels, hidden]: q, k, v rows
+  quant::MatrixView z;                // [value heads x value dim, hidden]
+  quant::MatrixView b, a;             // [value heads, hidden]
+  quant::MatrixView out;              // [hidden, value heads x value dim]
+  std::vector<float> conv;            // [conv_channels, kernel], the last tap meets the current row
   std::vector<float> a_log, dt_bias;  // [value heads]
   std::vector<float> norm;            // [value dim]
 };
 
 struct AttentionMixer {
   quant::MatrixView q;  // [query heads x 2 head_dim, hidden]; per head query rows, then gate rows
-  quant::MatrixView k, v;  // [kv heads x head_dim, hidden]
-  quant::MatrixView o;     // [hidden, query heads x head_dim]
+  quant::MatrixView k, v;             // [kv heads x head_dim, hidden]
+  quant::MatrixView o;                // [hidden, query heads x head_dim]
   std::vector<float> q_norm, k_norm;  // [head_dim]
 };
 
 struct LayerWeights {
   LayerKind kind = LayerKind::kDelta;
   std::vector<float> input_norm, post_norm;  // [hidden]
-  DeltaMixer delta;          // kDelta only
-  AttentionMixer attention;  // kAttention only
+  DeltaMixer delta;                          // kDelta only
+  AttentionMixer attention;                  // kAttention only
   MoeWeights moe;
 };
 
