@@ -49,6 +49,7 @@ void unpack_stream(const std::byte* packed, std::int64_t count, std::uint8_t* co
     codes += kChunk;
     packed += kBits;
   }
+  if (count == 0) return;
   std::uint64_t word = 0;
   std::memcpy(&word, packed, static_cast<std::size_t>((count * kBits + 7) / 8));
   for (std::int64_t i = 0; i < count; ++i) {

@@ -159,7 +159,7 @@ std::uint8_t e8m0_scale(const Format& format, const QuantizeOptions& options, fl
   const bool metal = options.flavour == Flavour::kMetal;
   const float code_max = format.kind == Kind::kMxfp4 ? kE2m1Max : kE4m3Max;
   float a = largest / code_max;
-  if (!metal && options.mx_scale == MxScale::kNearest) a = round_to(options.source_type, a);
+  if (!metal) a = round_to(options.source_type, a);
   if (a == 0.0f) return metal ? 0 : 127;
   int exponent = 0;
   if (options.mx_scale == MxScale::kUp) {

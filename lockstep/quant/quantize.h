@@ -28,8 +28,8 @@ enum class MxScale : std::uint8_t {
 struct QuantizeOptions {
   Flavour flavour = Flavour::kMetal;
   MxScale mx_scale = MxScale::kUp;
-  // Type the values were stored in: F32, F16 or BF16. The CPU flavour's kNearest computes the
-  // scale in it, nothing else depends on it.
+  // Type the values were stored in: F32, F16 or BF16. The CPU flavour computes the scales of mxfp4
+  // and mxfp8 in it; nothing else depends on it.
   DType source_type = DType::kBF16;
 };
 
