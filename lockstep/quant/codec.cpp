@@ -77,6 +77,22 @@ std::uint8_t byte_at(const std::byte* data, std::int64_t index) {
   return std::to_integer<std::uint8_t>(data[index]);
 }
 
+void expand_floats(const std::byte* data, DType type, std::int64_t begin, std::int64_t end,
+                   float* out) {
+  const auto first = static_cast<std::size_t>(begin);
+  const auto count = static_cast<std::size_t>(end - begin);
+  if (type == DType::kBF16) {  // by far the most common: worth a loop that vectorises
+    for (std::size_t i = 0; i < count; ++i) {
+      std::uint16_t bits;
+      std::memcpy(&bits, data + 2 * (first + i), 2);
+      out[i] = bf16_to_f32(bits);
+    }
+    return;
+  }
+  for (std::size_t i = 0; i < count; ++i)
+    out[i] = load_float(data, type, first + i);
+}
+
 // One group, or a part of one: `count` codes that share the scale (and bias) number `group`.
 struct GroupPart {
   const std::uint8_t* codes;
@@ -183,9 +199,7 @@ void dequantize_range(const MatrixView& matrix, std::int64_t row, std::int64_t b
   const auto skip = static_cast<std::size_t>(row);
   const std::byte* codes = matrix.codes + skip * row_bytes(format, matrix.cols);
   if (!format.quantized()) {
-    for (std::int64_t c = begin; c < end; ++c) {
-      *out++ = load_float(codes, format.float_type, static_cast<std::size_t>(c));
-    }
+    expand_floats(codes, format.float_type, begin, end, out);
     return;
   }
   const std::size_t scale_offset = skip * scale_row_bytes(format, matrix.cols);
