@@ -28,7 +28,7 @@ class Console {
   void set_json(bool json) { json_ = json; }
 
   void out(std::string_view text);               // as it is, flushed
-  void out(const io::Json& value, int indent = 2);  // with a newline
+  void out_json(const io::Json& value, int indent = 2);  // with a newline
   // One line on stderr.
   void note(std::string_view text);
   // "error: where: message" and kExitFailure.

@@ -34,7 +34,7 @@ void Console::out(std::string_view text) {
   std::fflush(stdout);
 }
 
-void Console::out(const io::Json& value, int indent) { out(value.dump(indent) + "\n"); }
+void Console::out_json(const io::Json& value, int indent) { out(value.dump(indent) + "\n"); }
 
 void Console::note(std::string_view text) {
   end_progress();
@@ -50,7 +50,7 @@ int Console::fail(const Error& error) {
     detail.set("where", error.where);
     io::Json json = io::Json::object();
     json.set("error", std::move(detail));
-    out(json);
+    out_json(json);
   }
   return kExitFailure;
 }

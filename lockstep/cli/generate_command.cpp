@@ -91,13 +91,13 @@ class GenerateCommand : public Command {
   void finish(Console& console, const decode::Runtime& runtime,
               const decode::GenerateRequest& request, const decode::GenerateResult& result) const {
     if (json_) {
-      console.out(to_json(runtime, request, result));
+      console.out_json(to_json(runtime, request, result));
     } else {
       for (const text::ToolCall& call : result.answer.tool_calls) {
         io::Json json = io::Json::object();
         json.set("name", call.name);
         json.set("arguments", call.arguments);
-        console.out(json, -1);
+        console.out_json(json, -1);
       }
       const std::string& text = result.answer.text;
       if (!text.empty() && text.back() != '\n') console.out("\n");

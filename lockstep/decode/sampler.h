@@ -24,7 +24,7 @@ struct SamplingParams {
   float presence_penalty = 0;     // of tokens in the output
   float frequency_penalty = 0;    // per occurrence in the output
   float repetition_penalty = 1;   // > 0; of tokens in prompt or output
-  std::vector<std::pair<std::int32_t, float>> logit_bias;
+  std::vector<std::pair<std::int32_t, float>> logit_bias{};
   std::uint64_t seed = 0;
 
   bool greedy() const { return temperature == 0; }
