@@ -235,6 +235,7 @@ Result<SafetensorsFile> SafetensorsFile::parse(std::span<const std::byte> bytes,
   LOCKSTEP_TRY(const Json header, reader.header());
   const std::span<const std::byte> payload = bytes.subspan(reader.payload_begin);
   SafetensorsFile file;
+  file.file_bytes_ = bytes.size();
   file.tensors_.reserve(header.size());
   for (const auto& [name, json] : header.as_object()) {
     if (name == "__metadata__") {

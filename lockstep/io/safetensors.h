@@ -36,9 +36,11 @@ class SafetensorsFile {
   const std::vector<TensorView>& tensors() const { return tensors_; }  // in header order
   const TensorView* find(std::string_view name) const;
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
+  std::size_t file_bytes() const { return file_bytes_; }  // header included
 
  private:
   MappedFile file_;
+  std::size_t file_bytes_ = 0;
   std::vector<TensorView> tensors_;
   std::vector<std::size_t> by_name_;  // indices into tensors_, sorted by name
   std::map<std::string, std::string> metadata_;

@@ -75,6 +75,7 @@ struct StoredTensor {
   ExpectedTensor expected;
   quant::Format format;
   Storage storage = Storage::kWhole;
+  bool source_axes = false;  // conv taps or patch embedding with the axes of the source
   std::vector<StoredPart> parts;
 
   // The matrix [rows, cols], or that of one expert of a bank. Rank 2 and 3 only.
@@ -116,6 +117,7 @@ class Artifact {
 
  private:
   friend class ArtifactOpener;
+  Artifact() = default;
 
   std::string dir_;
   ModelConfig config_;
