@@ -50,7 +50,7 @@ inline constexpr int kThreadsMax = 1024;
 inline constexpr std::int64_t kChunkGrain = 64;
 
 // Chat template.
-inline constexpr std::uint64_t kTemplateFuel = 50'000'000;  // engine instructions
+inline constexpr std::uint64_t kTemplateFuel = 8'000'000;  // steps; bounds memory to 64 bytes each
 inline constexpr std::size_t kTemplateOutputBytesMax = 64 * kMiB;
 
 }  // namespace lockstep::limits
