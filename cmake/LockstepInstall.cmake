@@ -6,10 +6,12 @@ include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
 get_property(modules GLOBAL PROPERTY LOCKSTEP_MODULES)
-get_property(bridge_archive GLOBAL PROPERTY LOCKSTEP_BRIDGE_ARCHIVE)
-get_property(bridge_target GLOBAL PROPERTY LOCKSTEP_BRIDGE_TARGET)
-
-set(inputs ${bridge_archive})
+set(inputs "")
+set(bridge_build "")
+if(TARGET lockstep_bridge)
+  get_target_property(inputs lockstep_bridge IMPORTED_LOCATION)
+  set(bridge_build lockstep_bridge_build)
+endif()
 foreach(module ${modules})
   list(APPEND inputs $<TARGET_FILE:${module}>)
 endforeach()
@@ -18,8 +20,7 @@ add_custom_command(
   OUTPUT ${merged}
   COMMAND ${CMAKE_COMMAND} -D AR=${CMAKE_AR} -D OUTPUT=${merged} "-DINPUTS=${inputs}"
     -P ${PROJECT_SOURCE_DIR}/cmake/MergeArchives.cmake
-  DEPENDS ${modules} ${bridge_target} ${bridge_archive}
-    ${PROJECT_SOURCE_DIR}/cmake/MergeArchives.cmake
+  DEPENDS ${modules} ${bridge_build} ${inputs} ${PROJECT_SOURCE_DIR}/cmake/MergeArchives.cmake
   COMMENT "Merging the modules into liblockstep.a"
   VERBATIM)
 add_custom_target(lockstep_merged ALL DEPENDS ${merged})
