@@ -27,7 +27,9 @@ class ReasoningSplitter {
   // What is held back at the end: a tag that never became one.
   Delta flush();
 
-  bool in_reasoning() const { return phase_ != Phase::kContent; }
+  bool in_reasoning() const {
+    return phase_ == Phase::kReasoningStart || phase_ == Phase::kReasoning;
+  }
 
  private:
   enum class Phase { kReasoningStart, kReasoning, kContentStart, kContent };

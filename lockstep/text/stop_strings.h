@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace lockstep::text {
@@ -19,8 +20,9 @@ class StopMatcher {
     bool stopped = false;  // a stop string was found; it and what follows are left out
   };
 
-  // The match that begins earliest wins. An ending that may begin a stop string is held back. After
-  // a stop everything pushed is ignored.
+  // The match that is complete first wins, at the same end the longest: so the result doesn't
+  // depend on the cuts, and nothing beyond the match is needed. An ending that may begin a stop
+  // string is held back. After a stop everything pushed is ignored.
   Output push(std::string_view text);
 
   // What is held back at the end of the text.

@@ -24,9 +24,9 @@ struct ToolCall {
 // Takes content as it arrives and hands on what isn't part of a tool call. Values are raw text
 // and may hold anything, closing tags too: a parameter ends at the first "</parameter>" that is
 // followed by another parameter or by the end of the function. Values are typed by the schema
-// declared for the function in `tools`: strings stay as they are; integer, number, boolean,
-// object and array are parsed as JSON and stay strings where that fails; a bare null is null;
-// what isn't declared is a string. White space around calls is dropped.
+// declared for the function in `tools`: what is declared as a string, or not at all, stays as it
+// is; else a bare null is null, True and False are booleans where declared, JSON is parsed, and
+// what isn't JSON stays a string. White space in front of a call and after the last is dropped.
 // What turns out not to be a well-formed call is content, to the byte.
 // A copyable value: a copy is a mark, assigning it back is a rewind.
 class ToolCallSplitter {
@@ -47,14 +47,16 @@ class ToolCallSplitter {
   bool cut_short() const { return cut_short_; }
 
  private:
-  void advance(bool last, std::string& out);
-  bool take_call(bool last, std::string& out);
+  bool step(bool last, std::string& out);
+  bool take_call(std::size_t space, bool last, std::string& out);
+  void emit(std::size_t size, std::string& out);
 
   std::shared_ptr<const io::Json> tools_;
   std::vector<ToolCall> calls_;
   std::string held_;
-  std::size_t scanned_ = 0;  // of held_, already searched for the end of a call
+  std::size_t scanned_ = 0;  // of the call in held_, already searched for its end
   bool header_seen_ = false;
+  bool after_call_ = false;
   bool cut_short_ = false;
 };
 
