@@ -48,7 +48,7 @@ BANNED = [
      "we throw nothing; return Result<T>"),
     # A smart pointer may take the object of a private constructor in the same expression.
     ("raw-new", re.compile(r"(?<!>\()(?<!operator )\bnew\s+[\w:(<]|"
-                           r"(?<!= )\bdelete\s*(?:\[\s*\]\s*)?[\w:(*]"),
+                           r"(?<!= )(?<!operator )\bdelete\s*(?:\[\s*\]\s*)?[\w:(*]"),
      lambda f: f.product, "own memory with containers or std::unique_ptr"),
     ("c-random", re.compile(r"\b(?:std::)?s?rand\s*\("), lambda f: f.code,
      "use Philox, whose stream is a function of the seed"),

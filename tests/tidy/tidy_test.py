@@ -60,7 +60,7 @@ CASES = [
     ("banned", "lockstep/model/a.cpp", SPDX + "int* f() { return new int[3]; }\n",
      SPDX + "auto f() { return std::unique_ptr<A>(new A(1)); }\n"),
     ("banned", "lockstep/model/a.cpp", SPDX + "void f(int* p) { delete p; }\n",
-     SPDX + "struct A { A(const A&) = delete; };\n"),
+     SPDX + "struct A { A(const A&) = delete; };\nvoid f(int* p) { ::operator delete[](p); }\n"),
     ("banned", "lockstep/model/a.cpp", SPDX + "int f() { return rand(); }\n",
      SPDX + "int f() { return operand(); }\n"),
     ("banned", "lockstep/model/a.cpp", SPDX + "std::regex r;\n", SPDX),
