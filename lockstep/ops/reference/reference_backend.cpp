@@ -99,6 +99,19 @@ Floats softmax(const float* logits, std::int64_t count) {
   return p;
 }
 
+// The `count` largest, in turn; of equals the lowest index. NaN is less than any number.
+std::vector<std::int32_t> largest_first(Floats p, int count) {
+  std::vector<std::int32_t> order;
+  for (float& value : p)
+    value = std::isnan(value) ? -1.0f : value;
+  for (int i = 0; i < count; ++i) {
+    const auto best = std::max_element(p.begin(), p.end());
+    order.push_back(static_cast<std::int32_t>(best - p.begin()));
+    *best = -2.0f;
+  }
+  return order;
+}
+
 }  // namespace
 
 void rms_norm_row(const float* x, const float* gamma, float eps, std::int64_t width, float* out) {
@@ -244,12 +257,7 @@ RouterOutput ReferenceBackend::route(Tensor x, std::span<const float> gamma, flo
   for (std::int64_t r = 0; r < x.rows; ++r) {
     const Floats logits = product(row_of(out.normed, r), cast(w));
     const Floats p = softmax(logits.data(), experts);
-    std::vector<std::int32_t> order(p.size());
-    for (std::size_t i = 0; i < order.size(); ++i)
-      order[i] = static_cast<std::int32_t>(i);
-    std::stable_sort(order.begin(), order.end(), [&](std::int32_t a, std::int32_t b) {
-      return p[static_cast<std::size_t>(a)] > p[static_cast<std::size_t>(b)];
-    });
+    const std::vector<std::int32_t> order = largest_first(p, top_k);
     float sum = 0.0f;  // of the selected, in slot order
     for (int i = 0; i < top_k; ++i) {
       const std::int32_t expert = order[static_cast<std::size_t>(i)];
