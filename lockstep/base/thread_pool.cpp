@@ -29,29 +29,55 @@ inline void cpu_relax() {
 constexpr int kSpins = 4000;
 constexpr int kYields = 64;
 
+// Two, so that a thread that is ahead can take half of what another has left.
+constexpr int kPiecesPerThread = 2;
+
 }  // namespace
 
 struct ThreadPool::Impl {
   int thread_count = 1;
   std::vector<std::thread> workers;
 
-  // The job. Written by the caller before `epoch` is raised, read by workers after they see it.
-  Function function = nullptr;
-  void* context = nullptr;
-  std::int64_t count = 0;
-  std::int64_t piece = 0;
+  // The job. Atomic because a late worker may look at it while the next one is being written; such
+  // a worker finds every piece taken and never uses what it read.
+  std::atomic<Function> function{nullptr};
+  std::atomic<void*> context{nullptr};
+  std::atomic<std::int64_t> count{0};
+  std::atomic<std::int64_t> piece_size{0};
+  std::atomic<int> piece_count{0};
 
+  // taken[p]: the last epoch in which piece p was taken. Epochs only grow, so a worker that comes
+  // late for an old job can't take a piece of a new one.
+  std::unique_ptr<std::atomic<std::uint64_t>[]> taken;
   alignas(64) std::atomic<std::uint64_t> epoch{0};
-  alignas(64) std::atomic<int> running{0};
+  alignas(64) std::atomic<int> pieces_left{0};
   alignas(64) std::atomic<int> sleepers{0};
   std::atomic<bool> stop{false};
   std::mutex mutex;
   std::condition_variable wake;
 
-  void execute(int thread) {
-    const std::int64_t begin = std::min(count, piece * thread);
-    const std::int64_t end = std::min(count, begin + piece);
-    if (begin < end) function(context, begin, end);
+  bool take(int piece, std::uint64_t now) {
+    std::uint64_t seen = taken[piece].load(std::memory_order_relaxed);
+    while (seen < now) {
+      if (taken[piece].compare_exchange_weak(seen, now, std::memory_order_acq_rel)) return true;
+    }
+    return false;
+  }
+
+  // The thread's own pieces first, so that data stays in its cache from call to call; then those
+  // of threads that the system has not let run yet.
+  void work(int thread, std::uint64_t now) {
+    const int pieces = piece_count.load(std::memory_order_relaxed);
+    const int home = static_cast<int>(std::int64_t{thread} * pieces / thread_count);
+    for (int i = 0; i < pieces; ++i) {
+      const int piece = (home + i) % pieces;
+      if (!take(piece, now)) continue;
+      const std::int64_t size = piece_size.load(std::memory_order_relaxed);
+      const std::int64_t begin = size * piece;
+      const std::int64_t end = std::min(count.load(std::memory_order_relaxed), begin + size);
+      function.load(std::memory_order_relaxed)(context.load(std::memory_order_relaxed), begin, end);
+      pieces_left.fetch_sub(1, std::memory_order_release);
+    }
   }
 
   void wait_for_epoch(std::uint64_t seen) {
@@ -70,13 +96,11 @@ struct ThreadPool::Impl {
   }
 
   void worker(int thread) {
-    std::uint64_t seen = 0;
-    for (;;) {
+    for (std::uint64_t seen = 0;;) {
       wait_for_epoch(seen);
-      ++seen;
       if (stop.load(std::memory_order_acquire)) return;
-      execute(thread);
-      running.fetch_sub(1, std::memory_order_release);
+      seen = epoch.load(std::memory_order_acquire);
+      work(thread, seen);
     }
   }
 
@@ -96,6 +120,8 @@ ThreadPool::ThreadPool(int thread_count) : impl_(std::make_unique<Impl>()) {
     thread_count = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   }
   impl_->thread_count = thread_count;
+  impl_->taken = std::make_unique<std::atomic<std::uint64_t>[]>(
+      static_cast<std::size_t>(kPiecesPerThread * thread_count));
   for (int t = 1; t < thread_count; ++t) {
     impl_->workers.emplace_back([impl = impl_.get(), t] { impl->worker(t); });
   }
@@ -117,15 +143,19 @@ void ThreadPool::run(std::int64_t count, std::int64_t grain, Function function, 
     return;
   }
   const std::int64_t grains = (count + grain - 1) / grain;
-  const std::int64_t threads = std::min<std::int64_t>(impl_->thread_count, grains);
-  impl_->function = function;
-  impl_->context = context;
-  impl_->count = count;
-  impl_->piece = (grains + threads - 1) / threads * grain;
-  impl_->running.store(impl_->thread_count - 1, std::memory_order_relaxed);
+  const std::int64_t pieces_max =
+      std::min<std::int64_t>(std::int64_t{kPiecesPerThread} * impl_->thread_count, grains);
+  const std::int64_t piece_size = (grains + pieces_max - 1) / pieces_max * grain;
+  const auto pieces = static_cast<int>((count + piece_size - 1) / piece_size);
+  impl_->function.store(function, std::memory_order_relaxed);
+  impl_->context.store(context, std::memory_order_relaxed);
+  impl_->count.store(count, std::memory_order_relaxed);
+  impl_->piece_size.store(piece_size, std::memory_order_relaxed);
+  impl_->piece_count.store(pieces, std::memory_order_relaxed);
+  impl_->pieces_left.store(pieces, std::memory_order_relaxed);
   impl_->raise_epoch();
-  impl_->execute(0);
-  for (int i = 0; impl_->running.load(std::memory_order_acquire) != 0; ++i) {
+  impl_->work(0, impl_->epoch.load(std::memory_order_relaxed));
+  for (int i = 0; impl_->pieces_left.load(std::memory_order_acquire) != 0; ++i) {
     if (i < kSpins) {
       cpu_relax();
     } else {

@@ -20,8 +20,10 @@ class ThreadPool {
   int thread_count() const;
 
   // Calls body(begin, end) over disjoint pieces that cover [0, count). Pieces are multiples of
-  // `grain` (except the last) and dealt out statically: piece t to thread t. Returns when all are done.
-  // Runs inline when count <= grain. Not reentrant; one caller at a time.
+  // `grain` (except the last). Each thread has its own pieces from call to call, and takes over
+  // those of a thread that does not get to run: on a busy machine the caller works alone rather
+  // than wait. Returns when all are done. Runs inline when count <= grain. Not reentrant; one
+  // caller at a time.
   template <class Body>
   void parallel_for(std::int64_t count, std::int64_t grain, Body&& body) {
     using B = std::remove_reference_t<Body>;

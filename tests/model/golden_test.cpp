@@ -99,7 +99,8 @@ TEST_P(Golden, HiddenStatesOfEveryLayer) {
 
 TEST_P(Golden, LogitsOfEveryPrompt) {
   const auto golden = tensor_file("text_logits.safetensors");
-  for (const io::Json& prompt : json_file("text.json").as_array()) {
+  const io::Json prompts = json_file("text.json");
+  for (const io::Json& prompt : prompts.as_array()) {
     const std::string& name = prompt.find("name")->as_string();
     backend().reset_scratch();
     const auto state = model().make_state();
@@ -112,7 +113,8 @@ TEST_P(Golden, LogitsOfEveryPrompt) {
 
 TEST_P(Golden, MtpHeadAtEveryPositionAndThreeChainedDrafts) {
   const auto golden = tensor_file("mtp.safetensors");
-  for (const io::Json& c : json_file("mtp.json").find("cases")->as_array()) {
+  const io::Json cases = json_file("mtp.json");
+  for (const io::Json& c : cases.find("cases")->as_array()) {
     const std::string& name = c.find("prompt")->as_string();
     const auto ids = ids_of(*c.find("ids"));
     const auto drafts = ids_of(*c.find("drafts"));
@@ -183,7 +185,8 @@ TEST_P(Golden, PrimingLeavesTheSameHeadAsTheFullPass) {
 
 TEST_P(Golden, GreedyIdsOfEveryPromptAtEveryDepth) {
   const bool slow = std::string(GetParam()) == "reference";
-  for (const io::Json& prompt : json_file("text.json").as_array()) {
+  const io::Json prompts = json_file("text.json");
+  for (const io::Json& prompt : prompts.as_array()) {
     const auto expected = ids_of(*prompt.find("greedy"));
     for (const int depth : slow ? std::vector<int>{3} : std::vector<int>{0, 1, 3, 8}) {
       decode::Engine engine(model(), runtime_->tokenizer().size(), {});
