@@ -15,7 +15,9 @@ add_library(lockstep_flags INTERFACE)
 # No contraction: a fused multiply-add stands where the code says so and nowhere else.
 target_compile_options(lockstep_flags INTERFACE
   -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion -Werror
-  -ffp-contract=off -fno-math-errno -fvisibility=default)
+  -ffp-contract=off -fno-math-errno -fvisibility=default
+  # Clang warns about what stable_sort of libstdc++ 12 does inside.
+  $<$<CXX_COMPILER_ID:Clang>:-Wno-deprecated-declarations>)
 target_include_directories(lockstep_flags INTERFACE
   $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>)
 if(LOCKSTEP_SANITIZE)
