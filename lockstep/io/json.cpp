@@ -86,8 +86,9 @@ class Builder : public nlohmann::json_sax<Ordered> {
   bool settle_repeated_keys(Json::Object& members) {
     std::vector<std::size_t> order(members.size());
     for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
-    std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
-      return members[a].first < members[b].first;
+    std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+      const int sign = members[a].first.compare(members[b].first);
+      return sign != 0 ? sign < 0 : a < b;
     });
     std::vector<bool> drop(members.size(), false);
     bool any = false;

@@ -214,7 +214,7 @@ Result<VisionConfig> read_vision(const Json& json, const std::string& label) {
   LOCKSTEP_TRY(vision.in_channels, fields.required_integer("in_channels", {.low = 1, .high = 16}));
   LOCKSTEP_TRY(vision.patch, fields.required_integer("patch_size", kPatch));
   LOCKSTEP_TRY(vision.temporal_patch, fields.required_integer("temporal_patch_size", kPatch));
-  LOCKSTEP_TRY(vision.merge, fields.required_integer("spatial_merge_size", kPatch));
+  LOCKSTEP_TRY(vision.merge, fields.required_integer("spatial_merge_size", {.low = 1, .high = 16}));
   LOCKSTEP_TRY(vision.out_hidden, fields.required_integer("out_hidden_size", kWidth));
   LOCKSTEP_TRY(vision.position_embeddings,
                fields.required_integer("num_position_embeddings",

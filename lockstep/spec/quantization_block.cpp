@@ -2,6 +2,7 @@
 #include "lockstep/spec/quantization_block.h"
 
 #include <algorithm>
+#include <map>
 #include <optional>
 
 #include "lockstep/spec/json_fields.h"
@@ -74,12 +75,12 @@ Result<std::vector<DeclaredFormat>> parse_quantization(const io::Json& block,
     }
   }
   // find_override searches; the last of equal spellings counts, as for repeated keys.
-  std::reverse(declared.begin(), declared.end());
-  std::stable_sort(declared.begin(), declared.end(),
-                   [](const auto& a, const auto& b) { return a.path < b.path; });
-  const auto end = std::unique(declared.begin(), declared.end(),
-                               [](const auto& a, const auto& b) { return a.path == b.path; });
-  declared.erase(end, declared.end());
+  std::map<std::string, DeclaredFormat> by_path;
+  for (const DeclaredFormat& entry : declared)
+    by_path.insert_or_assign(entry.path, entry);
+  declared.clear();
+  for (auto& [path, entry] : by_path)
+    declared.push_back(std::move(entry));
   return declared;
 }
 
