@@ -1,16 +1,71 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lockstep/cli/arguments.h"
 
-#include <utility>
-
 #include <CLI/CLI.hpp>
+#include <charconv>
+#include <cmath>
+#include <functional>
+#include <system_error>
+#include <utility>
 
 #include "lockstep/cli/command.h"
 
 namespace lockstep::cli {
 namespace {
 
-CLI::App& app_of(void* app) { return *static_cast<CLI::App*>(app); }
+CLI::App& app_of(void* app) {
+  return *static_cast<CLI::App*>(app);
+}
+
+// A whole text as one number in decimal; CLI11's own conversion takes 010 as octal.
+template <class Number>
+bool parse_number(const std::string& text, Number& value) {
+  const char* const end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, value);
+  return error == std::errc() && stop == end;
+}
+
+bool parse_finite(const std::string& text, double& value) {
+  return parse_number(text, value) && std::isfinite(value);
+}
+
+// Adds an option of one value. The value is stored as it is: CLI11 would split "[a,b]".
+template <class Store>
+CLI::Option* add_value(void* app, const std::string& name, const std::string& help,
+                       const char* type_name, Store store) {
+  const CLI::callback_t callback = [store](const CLI::results_t& values) {
+    return store(values.front());
+  };
+  CLI::Option* option = app_of(app).add_option(name, callback, help);
+  return option->expected(1)->allow_extra_args(false)->type_name(type_name);
+}
+
+// A value that `parse` understands, checked first so that the message says what was expected.
+template <class Value, class Parse, class Target>
+void add_parsed(void* app, const std::string& name, const std::string& help, const char* type_name,
+                const char* expected, Parse parse, Target* target) {
+  CLI::Option* option = add_value(app, name, help, type_name, [=](const std::string& text) {
+    Value value{};
+    if (!parse(text, value)) return false;
+    *target = value;
+    return true;
+  });
+  const std::string wanted = expected;
+  option->check(CLI::Validator(
+      [=](std::string& text) {
+        Value value{};
+        return parse(text, value) ? std::string() : "'" + text + "' is no " + wanted;
+      },
+      std::string()));
+}
+
+template <class Target>
+auto store_text(Target* target) {
+  return [target](const std::string& text) {
+    *target = text;
+    return true;
+  };
+}
 
 }  // namespace
 
@@ -18,66 +73,83 @@ Arguments::Arguments(void* cli11_app, std::string command)
     : app_(cli11_app), command_(std::move(command)) {}
 
 void Arguments::flag(const std::string& name, bool* target, const std::string& help) {
-  app_of(app_).add_flag(name, *target, help);
+  app_of(app_).add_flag(name, *target, help)->disable_flag_override();
   specs_.push_back({.name = name, .help = help, .choices = {}, .takes_value = false});
 }
 
 void Arguments::text(const std::string& name, std::string* target, const std::string& help) {
-  app_of(app_).add_option(name, *target, help);
+  add_value(app_, name, help, "TEXT", store_text(target));
   specs_.push_back({.name = name, .help = help, .choices = {}});
 }
 
 void Arguments::text(const std::string& name, std::optional<std::string>* target,
                      const std::string& help) {
-  app_of(app_).add_option(name, *target, help);
+  add_value(app_, name, help, "TEXT", store_text(target));
   specs_.push_back({.name = name, .help = help, .choices = {}});
 }
 
 void Arguments::path(const std::string& name, std::string* target, const std::string& help) {
-  app_of(app_).add_option(name, *target, help)->type_name("PATH");
+  add_value(app_, name, help, "PATH", store_text(target));
   specs_.push_back({.name = name, .help = help, .choices = {}, .is_path = true});
 }
 
 void Arguments::choice(const std::string& name, std::string* target,
                        std::vector<std::string> choices, const std::string& help) {
-  app_of(app_).add_option(name, *target, help)->check(CLI::IsMember(choices));
+  add_value(app_, name, help, "", store_text(target))->check(CLI::IsMember(choices));
   specs_.push_back({.name = name, .help = help, .choices = std::move(choices)});
 }
 
 void Arguments::integer(const std::string& name, std::int64_t* target, const std::string& help) {
-  app_of(app_).add_option(name, *target, help);
+  add_parsed<std::int64_t>(app_, name, help, "INT", "whole number", parse_number<std::int64_t>,
+                           target);
   specs_.push_back({.name = name, .help = help, .choices = {}});
 }
 
 void Arguments::integer(const std::string& name, std::optional<std::int64_t>* target,
                         const std::string& help) {
-  app_of(app_).add_option(name, *target, help);
+  add_parsed<std::int64_t>(app_, name, help, "INT", "whole number", parse_number<std::int64_t>,
+                           target);
   specs_.push_back({.name = name, .help = help, .choices = {}});
 }
 
 void Arguments::unsigned_integer(const std::string& name, std::optional<std::uint64_t>* target,
                                  const std::string& help) {
-  app_of(app_).add_option(name, *target, help)->check(CLI::NonNegativeNumber);
+  add_parsed<std::uint64_t>(app_, name, help, "INT", "whole number of 0 or more",
+                            parse_number<std::uint64_t>, target);
   specs_.push_back({.name = name, .help = help, .choices = {}});
 }
 
 void Arguments::number(const std::string& name, std::optional<double>* target,
                        const std::string& help) {
-  app_of(app_).add_option(name, *target, help);
+  add_parsed<double>(app_, name, help, "NUMBER", "finite number", parse_finite, target);
   specs_.push_back({.name = name, .help = help, .choices = {}});
 }
 
 void Arguments::list(const std::string& name, std::vector<std::string>* target,
                      const std::string& help) {
   // One value per flag: `--stop A --stop B`; a second bare word is not swallowed.
-  app_of(app_).add_option(name, *target, help)->expected(1)->multi_option_policy(
-      CLI::MultiOptionPolicy::TakeAll);
+  const CLI::callback_t callback = [target](const CLI::results_t& values) {
+    *target = values;
+    return true;
+  };
+  app_of(app_)
+      .add_option(name, callback, help)
+      ->expected(1)
+      ->allow_extra_args(false)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->type_name("TEXT");
   specs_.push_back({.name = name, .help = help, .choices = {}});
+}
+
+void Arguments::positional_choice(const std::string& name, std::string* target,
+                                  std::vector<std::string> choices, const std::string& help) {
+  add_value(app_, name, help, "", store_text(target))->required()->check(CLI::IsMember(choices));
+  specs_.push_back({.name = name, .help = help, .choices = std::move(choices)});
 }
 
 void Arguments::positional_path(const std::string& name, std::string* target,
                                 const std::string& help) {
-  app_of(app_).add_option(name, *target, help)->required()->type_name("PATH");
+  add_value(app_, name, help, "PATH", store_text(target))->required();
   specs_.push_back({.name = name, .help = help, .choices = {}, .is_path = true});
 }
 
@@ -102,15 +174,22 @@ int dispatch(const std::vector<std::unique_ptr<Command>>& commands, int argc, ch
     command->declare(arguments);
     subcommands.emplace_back(sub, command.get());
   }
+  // Known before parsing, so that a wrong command line is reported as an object as well.
+  for (int i = 1; i < argc; ++i) {
+    if (std::string(argv[i]) == "--json") console.set_json(true);
+  }
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
-    if (e.get_exit_code() == 0) return app.exit(e) == 0 ? 0 : kExitUsage;  // help and version
-    console.usage_error(e.what());
-    return kExitUsage;
+    if (e.get_exit_code() == 0) return app.exit(e) == 0 ? kExitOk : kExitUsage;  // help, version
+    return console.usage_error({ErrorCode::kInvalidArgument, e.what(), ""});
   }
   for (const auto& [sub, command] : subcommands) {
-    if (sub->parsed()) return command->run(console);
+    if (!sub->parsed()) continue;
+    if (const Status status = command->check(); !status.ok()) {
+      return console.usage_error(status.error());
+    }
+    return console.finish(command->run(console));
   }
   return kExitUsage;
 }

@@ -39,7 +39,9 @@ class Arguments {
                         const std::string& help);
   void number(const std::string& name, std::optional<double>* target, const std::string& help);
   void list(const std::string& name, std::vector<std::string>* target, const std::string& help);
-  // Positionals, in order. `required` ones must be given.
+  // Positionals, in order; all must be given.
+  void positional_choice(const std::string& name, std::string* target,
+                         std::vector<std::string> choices, const std::string& help);
   void positional_path(const std::string& name, std::string* target, const std::string& help);
   void positional_paths(const std::string& name, std::vector<std::string>* target,
                         const std::string& help);

@@ -150,8 +150,8 @@ class BatchRun {
       // Only lines whose id is missing or taken are known by their number.
       const bool named = !job.id.is_null() && seen_.count(job.id.dump()) == 0;
       if (named) seen_.insert(job.id.dump());
-      const bool done = named ? finished_.ids.count(job.id.dump()) != 0
-                              : finished_.lines.count(number) != 0;
+      const bool done =
+          named ? finished_.ids.count(job.id.dump()) != 0 : finished_.lines.count(number) != 0;
       if (done) {
         ++skipped_;
         return true;
@@ -195,8 +195,8 @@ class BatchRun {
     auto prepared = decode::prepare(runtime_, job.request);
     if (!prepared.ok()) return write_error(job.id, 0, prepared.error());
     job.result.seed = prepared->request.sampling.seed;
-    job.sink = std::make_unique<decode::AnswerSink>(runtime_.tokenizer(),
-                                                    std::move(prepared->answer));
+    job.sink =
+        std::make_unique<decode::AnswerSink>(runtime_.tokenizer(), std::move(prepared->answer));
     auto id = engine_.submit(std::move(prepared->request), job.sink.get());
     if (!id.ok()) return write_error(job.id, 0, id.error());
     job.engine_id = *id;
@@ -221,7 +221,8 @@ class BatchRun {
         io::Json json = io::Json::object();
         json.set("id", job->id);
         const io::Json answer = to_json(runtime_, job->request, job->result);
-        for (const auto& [key, value] : answer.as_object()) json.as_object().emplace_back(key, value);
+        for (const auto& [key, value] : answer.as_object())
+          json.as_object().emplace_back(key, value);
         LOCKSTEP_TRY_STATUS(write(json));
       }
       job = jobs_.erase(job);
@@ -246,10 +247,10 @@ class BatchRun {
     out_ << json.dump() << '\n' << std::flush;
     if (!out_) return Error{ErrorCode::kIo, "can't be written; is the disk full?", out_path_};
     ++done_;
-    console_.progress(std::to_string(done_) + " results, " +
-                      std::to_string(static_cast<std::int64_t>(
-                          static_cast<double>(tokens_) / watch_.seconds())) +
-                      " tokens/s");
+    console_.progress(
+        std::to_string(done_) + " results, " +
+        std::to_string(static_cast<std::int64_t>(static_cast<double>(tokens_) / watch_.seconds())) +
+        " tokens/s");
     return {};
   }
 
@@ -280,21 +281,23 @@ class BatchCommand : public Command {
                       "Prompt tokens per step, a multiple of 64 (default: 512)");
   }
 
+  Status check() const override {
+    LOCKSTEP_TRY_STATUS(model_.check());
+    if (auto status = decode::validate(engine_options()); !status.ok()) {
+      return about_flag(status.error());
+    }
+    std::error_code ignored;
+    if (in_ == out_ || fs::equivalent(in_, out_, ignored)) {
+      return Error{ErrorCode::kInvalidArgument, "is both input and output", in_};
+    }
+    return {};
+  }
+
   int run(Console& console) override {
     install_interrupt_handler();
-    constexpr std::int64_t kParallelMax = limits::kSequencesMax + 1;
-    const decode::EngineOptions options{
-        .sequences_max = static_cast<int>(
-            parallel_ < 0 || parallel_ > kParallelMax ? kParallelMax : parallel_),
-        .prefill_chunk = prefill_chunk_};
-    if (auto status = decode::validate(options); !status.ok()) return console.fail(status.error());
-    std::error_code ignored;
-    if (fs::equivalent(in_, out_, ignored)) {
-      return console.fail({ErrorCode::kInvalidArgument, "is both input and output", in_});
-    }
     auto runtime = model_.open(console);
     if (!runtime.ok()) return console.fail(runtime.error());
-    BatchRun run(console, **runtime, options, out_);
+    BatchRun run(console, **runtime, engine_options(), out_);
     const Status status = run.run(in_);
     console.end_progress();
     if (!status.ok()) return console.fail(status.error());
@@ -304,6 +307,13 @@ class BatchCommand : public Command {
   }
 
  private:
+  decode::EngineOptions engine_options() const {
+    constexpr std::int64_t kParallelMax = limits::kSequencesMax + 1;  // refused by validate
+    const bool fits = parallel_ >= 0 && parallel_ < kParallelMax;
+    return {.sequences_max = static_cast<int>(fits ? parallel_ : kParallelMax),
+            .prefill_chunk = prefill_chunk_};
+  }
+
   ModelOptions model_;
   std::string in_, out_;
   std::int64_t parallel_ = 8;
@@ -312,6 +322,8 @@ class BatchCommand : public Command {
 
 }  // namespace
 
-std::unique_ptr<Command> make_batch_command() { return std::make_unique<BatchCommand>(); }
+std::unique_ptr<Command> make_batch_command() {
+  return std::make_unique<BatchCommand>();
+}
 
 }  // namespace lockstep::cli

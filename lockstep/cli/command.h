@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a command is, and the console it talks through. One file per command; to add one, write
-// NAME_command.cpp and name its maker in commands.h and main.cpp.
+// NAME_command.cpp and name its maker in commands.h and commands.cpp.
 #pragma once
 
 #include <cstdio>
@@ -24,28 +24,37 @@ inline constexpr int kExitUsage = 2;    // the command line is wrong
 // Answers go to stdout, everything else to stderr.
 class Console {
  public:
-  // Set by a command whose --json flag is given: errors then go to stdout as an object too.
+  // Set when --json is given: errors then go to stdout as an object too.
   void set_json(bool json) { json_ = json; }
 
-  void out(std::string_view text);               // as it is, flushed
+  // As it is, flushed. When stdout can't be written any more, raises interrupt_flag().
+  void out(std::string_view text);
   void out_json(const io::Json& value, int indent = 2);  // with a newline
   // One line on stderr.
   void note(std::string_view text);
-  // "error: where: message" and kExitFailure.
-  int fail(const Error& error);
-  void usage_error(std::string_view message);
+  // "error: where: message", and the exit code for it.
+  int fail(const Error& error);         // kExitFailure
+  int usage_error(const Error& error);  // kExitUsage
+  // The exit code of the program: `exit_code`, or kExitFailure if some output was lost.
+  int finish(int exit_code);
+  // Dim text on stderr, if that is a terminal.
+  void reasoning(std::string_view text);
   // Overwrites one line of a terminal; nothing where stderr is no terminal.
   void progress(std::string_view text);
   void end_progress();
 
+  bool out_works() const { return out_errno_ == 0; }
   bool out_is_terminal() const;
   bool err_is_terminal() const;
   bool in_is_terminal() const;
   Result<std::string> read_input(std::size_t bytes_max);
 
  private:
+  void report(const Error& error);
+
   bool json_ = false;
   bool progress_shown_ = false;
+  int out_errno_ = 0;  // of the first write to stdout that failed
 };
 
 class Command {
@@ -54,6 +63,9 @@ class Command {
   virtual std::string name() const = 0;
   virtual std::string summary() const = 0;
   virtual void declare(Arguments& arguments) = 0;
+  // What parsing alone can't see: flags that are missing, contradict each other or are out of
+  // range. An error is wrong usage; run() is then not called.
+  virtual Status check() const { return {}; }
   virtual int run(Console& console) = 0;
 };
 
@@ -67,5 +79,7 @@ std::vector<std::pair<std::string, std::vector<ArgumentSpec>>> describe(
 // Raised by Ctrl-C once installed; a second Ctrl-C ends the process.
 StopFlag& interrupt_flag();
 void install_interrupt_handler();
+// Writing to a pipe that nobody reads then fails like any other write.
+void ignore_broken_pipes();
 
 }  // namespace lockstep::cli

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include "lockstep/cli/command.h"
 
@@ -10,5 +11,14 @@ namespace lockstep::cli {
 
 std::unique_ptr<Command> make_generate_command();
 std::unique_ptr<Command> make_batch_command();
+std::unique_ptr<Command> make_chat_command();
+std::unique_ptr<Command> make_tokens_command();
+std::unique_ptr<Command> make_score_command();
+std::unique_ptr<Command> make_inspect_command();
+std::unique_ptr<Command> make_parity_command();
+std::unique_ptr<Command> make_completion_command();
+
+// One of each, in the order of --help.
+std::vector<std::unique_ptr<Command>> make_all_commands();
 
 }  // namespace lockstep::cli

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <cerrno>
 #include <csignal>
 #include <cstring>
-
 #include <unistd.h>
 
 #include "lockstep/cli/command.h"
@@ -22,19 +22,29 @@ StopFlag& interrupt_flag() {
 }
 
 void install_interrupt_handler() {
-  struct sigaction action {};
+  struct sigaction action{};
   action.sa_handler = on_interrupt;
   sigemptyset(&action.sa_mask);
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
 }
 
-void Console::out(std::string_view text) {
-  std::fwrite(text.data(), 1, text.size(), stdout);
-  std::fflush(stdout);
+void ignore_broken_pipes() {
+  std::signal(SIGPIPE, SIG_IGN);
 }
 
-void Console::out_json(const io::Json& value, int indent) { out(value.dump(indent) + "\n"); }
+void Console::out(std::string_view text) {
+  if (out_errno_ != 0) return;
+  if (std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0) {
+    return;
+  }
+  out_errno_ = errno == 0 ? EIO : errno;
+  interrupt_flag().raise();
+}
+
+void Console::out_json(const io::Json& value, int indent) {
+  out(value.dump(indent) + "\n");
+}
 
 void Console::note(std::string_view text) {
   end_progress();
@@ -42,6 +52,23 @@ void Console::note(std::string_view text) {
 }
 
 int Console::fail(const Error& error) {
+  report(error);
+  return kExitFailure;
+}
+
+int Console::usage_error(const Error& error) {
+  report(error);
+  note("See 'lockstep --help', or 'lockstep COMMAND --help'.");
+  return kExitUsage;
+}
+
+int Console::finish(int exit_code) {
+  if (out_errno_ == 0) return exit_code;
+  note(std::string("error: standard output: can't be written: ") + std::strerror(out_errno_));
+  return kExitFailure;
+}
+
+void Console::report(const Error& error) {
   note("error: " + error.to_string());
   if (json_) {
     io::Json detail = io::Json::object();
@@ -52,12 +79,11 @@ int Console::fail(const Error& error) {
     json.set("error", std::move(detail));
     out_json(json);
   }
-  return kExitFailure;
 }
 
-void Console::usage_error(std::string_view message) {
-  note("error: " + std::string(message));
-  note("See 'lockstep --help', or 'lockstep COMMAND --help'.");
+void Console::reasoning(std::string_view text) {
+  if (text.empty() || !err_is_terminal()) return;
+  std::fprintf(stderr, "\x1b[2m%.*s\x1b[0m", static_cast<int>(text.size()), text.data());
 }
 
 void Console::progress(std::string_view text) {
@@ -73,9 +99,15 @@ void Console::end_progress() {
   progress_shown_ = false;
 }
 
-bool Console::out_is_terminal() const { return isatty(STDOUT_FILENO) == 1; }
-bool Console::err_is_terminal() const { return isatty(STDERR_FILENO) == 1; }
-bool Console::in_is_terminal() const { return isatty(STDIN_FILENO) == 1; }
+bool Console::out_is_terminal() const {
+  return isatty(STDOUT_FILENO) == 1;
+}
+bool Console::err_is_terminal() const {
+  return isatty(STDERR_FILENO) == 1;
+}
+bool Console::in_is_terminal() const {
+  return isatty(STDIN_FILENO) == 1;
+}
 
 Result<std::string> Console::read_input(std::size_t bytes_max) {
   std::string text;

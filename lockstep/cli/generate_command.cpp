@@ -31,76 +31,86 @@ class GenerateCommand : public Command {
     arguments.flag("--json", &json_, "Print one JSON object instead of the text");
   }
 
+  Status check() const override {
+    LOCKSTEP_TRY_STATUS(model_.check());
+    auto request = sampling_.to_request();
+    if (!request.ok()) return about_flag(request.error());
+    if (logprobs_ && !json_) {
+      return Error{ErrorCode::kInvalidArgument, "is shown with --json only; add it", "--logprobs"};
+    }
+    // Files aren't read yet; empty arrays stand for them.
+    if (auto status = add_flags(*request); !status.ok()) return about_flag(status.error());
+    if (!messages_file_.empty()) request->messages = io::Json::array();
+    if (!tools_file_.empty()) request->tools = io::Json::array();
+    if (!has_prompt()) request->prompt = "";
+    if (auto status = decode::validate(*request); !status.ok()) return about_flag(status.error());
+    return {};
+  }
+
   int run(Console& console) override {
-    console.set_json(json_);
     install_interrupt_handler();
+    if (!has_prompt() && console.in_is_terminal()) {
+      return console.usage_error(
+          {ErrorCode::kInvalidArgument,
+           "no prompt; give --prompt, --messages, --prompt-ids, or text on standard input", ""});
+    }
     auto request = make_request(console);
     if (!request.ok()) return console.fail(request.error());
     auto runtime = model_.open(console);
     if (!runtime.ok()) return console.fail(runtime.error());
-    auto engine = decode::Engine((*runtime)->model(), (*runtime)->tokenizer().size(),
-                                 {.sequences_max = 1});
+    decode::Engine engine((*runtime)->model(), (*runtime)->tokenizer().size(),
+                          {.sequences_max = 1});
     const auto show = [&](const text::AnswerStream::Delta& delta) {
       if (json_) return;
-      if (console.err_is_terminal() && !delta.reasoning.empty()) show_reasoning(delta.reasoning);
+      console.reasoning(delta.reasoning);
       if (!delta.content.empty()) console.out(delta.content);
     };
     auto result = decode::generate(**runtime, engine, *request, show, &interrupt_flag());
     if (!result.ok()) return console.fail(result.error());
-    finish(console, **runtime, *request, *result);
+    show_rest(console, **runtime, *request, *result);
     return result->outcome.reason == decode::FinishReason::kCancelled ? kExitFailure : kExitOk;
   }
 
  private:
-  Result<decode::GenerateRequest> make_request(Console& console) const {
-    decode::GenerateRequest request;
-    LOCKSTEP_TRY_STATUS(sampling_.apply(request));
+  bool has_prompt() const { return prompt_ || prompt_ids_ || !messages_file_.empty(); }
+
+  // What the command line alone says.
+  Status add_flags(decode::GenerateRequest& request) const {
     request.raw = raw_;
     request.system = system_;
     request.prompt = prompt_;
-    if (!messages_file_.empty()) LOCKSTEP_TRY_STATUS(load_messages(messages_file_, request));
     if (prompt_ids_) {
-      LOCKSTEP_TRY(request.prompt_ids, decode::parse_ids(*prompt_ids_));
+      auto ids = decode::parse_ids(*prompt_ids_);
+      if (!ids.ok()) return Error{ids.error().code, ids.error().message, "prompt_ids"};
+      request.prompt_ids = std::move(*ids);
     }
-    if (!tools_file_.empty()) LOCKSTEP_TRY_STATUS(load_tools(tools_file_, request));
     if (logprobs_) {
-      if (*logprobs_ < 0 || *logprobs_ > limits::kLogprobsMax) {
-        return Error{ErrorCode::kInvalidArgument,
-                     "is " + std::to_string(*logprobs_) + "; give 0 to " +
-                         std::to_string(limits::kLogprobsMax),
-                     "--logprobs"};
-      }
-      request.logprobs = static_cast<int>(*logprobs_);
+      // Out of range either way; the number must fit for the message.
+      constexpr std::int64_t kMax = limits::kLogprobsMax + 1;
+      const bool fits = *logprobs_ >= 0 && *logprobs_ < kMax;
+      request.logprobs = static_cast<int>(fits ? *logprobs_ : kMax);
     }
-    const bool given = prompt_ || prompt_ids_ || !messages_file_.empty();
-    if (!given) {
-      if (console.in_is_terminal()) {
-        return Error{ErrorCode::kInvalidArgument,
-                     "no prompt; give --prompt, --messages, --prompt-ids, or text on standard input",
-                     ""};
-      }
+    return {};
+  }
+
+  Result<decode::GenerateRequest> make_request(Console& console) const {
+    LOCKSTEP_TRY(decode::GenerateRequest request, sampling_.to_request());
+    LOCKSTEP_TRY_STATUS(add_flags(request));
+    if (!messages_file_.empty()) LOCKSTEP_TRY_STATUS(load_messages(messages_file_, request));
+    if (!tools_file_.empty()) LOCKSTEP_TRY_STATUS(load_tools(tools_file_, request));
+    if (!has_prompt()) {
       LOCKSTEP_TRY(request.prompt, console.read_input(limits::kPromptBytesMax));
     }
     return request;
   }
 
-  static void show_reasoning(const std::string& text) {
-    std::fprintf(stderr, "\x1b[2m%s\x1b[0m", text.c_str());
-  }
-
-  void finish(Console& console, const decode::Runtime& runtime,
-              const decode::GenerateRequest& request, const decode::GenerateResult& result) const {
+  void show_rest(Console& console, const decode::Runtime& runtime,
+                 const decode::GenerateRequest& request,
+                 const decode::GenerateResult& result) const {
     if (json_) {
       console.out_json(to_json(runtime, request, result));
     } else {
-      for (const text::ToolCall& call : result.answer.tool_calls) {
-        io::Json json = io::Json::object();
-        json.set("name", call.name);
-        json.set("arguments", call.arguments);
-        console.out_json(json, -1);
-      }
-      const std::string& text = result.answer.text;
-      if (!text.empty() && text.back() != '\n') console.out("\n");
+      end_answer(console, result.answer);
     }
     if (stats_) console.note(statistics_text(result));
   }
@@ -115,6 +125,8 @@ class GenerateCommand : public Command {
 
 }  // namespace
 
-std::unique_ptr<Command> make_generate_command() { return std::make_unique<GenerateCommand>(); }
+std::unique_ptr<Command> make_generate_command() {
+  return std::make_unique<GenerateCommand>();
+}
 
 }  // namespace lockstep::cli

@@ -2,7 +2,8 @@
 #include "lockstep/cli/model_options.h"
 
 #include <charconv>
-#include <cstdlib>
+#include <system_error>
+#include <utility>
 
 #include "lockstep/base/limits.h"
 
@@ -13,27 +14,38 @@ void ModelOptions::declare(Arguments& arguments) {
   arguments.path("--drafter", &drafter_dir, "Folder of a standalone MTP drafter");
   arguments.choice("--backend", &backend, {"cpu", "reference"},
                    "What computes: cpu (default), or the slow scalar reference");
-  arguments.text("--precision", &precision, "Arithmetic: f32 (default)");
-  arguments.text("--isa", &isa, "Instruction set: scalar, avx2 or avx512 (default: the widest)");
+  arguments.choice("--precision", &precision, {"f32"}, "Arithmetic: f32 (default)");
+  arguments.choice("--isa", &isa, {"scalar", "avx2", "avx512"},
+                   "Instruction set (default: the widest of this CPU)");
   arguments.integer("--threads", &threads, "Threads (default: all logical CPUs)");
 }
 
-ops::BackendOptions ModelOptions::backend_options() const {
-  constexpr std::int64_t kMax = limits::kThreadsMax + 1;
-  const std::int64_t count = threads < 0 || threads > kMax ? kMax : threads;
-  return {.name = backend, .precision = precision, .isa = isa, .threads = static_cast<int>(count)};
-}
-
-Result<std::unique_ptr<decode::Runtime>> ModelOptions::open(Console& console) const {
+Status ModelOptions::check() const {
   if (model_dir.empty()) {
     return Error{ErrorCode::kInvalidArgument, "is missing; give the folder of a model", "--model"};
   }
+  if (threads < 0 || threads > limits::kThreadsMax) {
+    return Error{ErrorCode::kInvalidArgument,
+                 "is " + std::to_string(threads) + "; give 1 to " +
+                     std::to_string(limits::kThreadsMax) + ", or 0 for all logical CPUs",
+                 "--threads"};
+  }
+  return {};
+}
+
+ops::BackendOptions ModelOptions::backend_options() const {
+  return {
+      .name = backend, .precision = precision, .isa = isa, .threads = static_cast<int>(threads)};
+}
+
+Result<std::unique_ptr<decode::Runtime>> ModelOptions::open(Console& console) const {
   console.progress("loading " + model_dir);
   auto runtime = decode::Runtime::open(
       {.model_dir = model_dir, .drafter_dir = drafter_dir, .backend = backend_options()});
   console.end_progress();
   if (runtime.ok()) {
-    for (const std::string& warning : (*runtime)->warnings()) console.note("warning: " + warning);
+    for (const std::string& warning : (*runtime)->warnings())
+      console.note("warning: " + warning);
   }
   return runtime;
 }
@@ -62,34 +74,57 @@ void SamplingOptions::declare(Arguments& arguments) {
   arguments.flag("--preserve-thinking", &preserve_thinking, "Keep reasoning of earlier turns");
 }
 
-Status SamplingOptions::apply(decode::GenerateRequest& request) const {
-  request.temperature = temperature;
-  request.top_k = top_k;
-  request.top_p = top_p;
-  request.min_p = min_p;
-  request.presence_penalty = presence_penalty;
-  request.frequency_penalty = frequency_penalty;
-  request.repetition_penalty = repetition_penalty;
-  request.seed = seed;
+Result<io::Json> SamplingOptions::to_json() const {
+  io::Json json = io::Json::object();
+  const auto set = [&json](const char* name, const auto& value) {
+    if (value) json.set(name, *value);
+  };
+  set("max_tokens", tokens_max);
+  set("temperature", temperature);
+  set("top_k", top_k);
+  set("top_p", top_p);
+  set("min_p", min_p);
+  set("presence_penalty", presence_penalty);
+  set("frequency_penalty", frequency_penalty);
+  set("repetition_penalty", repetition_penalty);
+  set("seed", seed);
+  io::Json bias = io::Json::object();
   for (const std::string& entry : logit_bias) {
     const std::size_t colon = entry.find(':');
-    const auto ids = decode::parse_ids(entry.substr(0, colon));
-    char* end = nullptr;
-    const std::string value = colon == std::string::npos ? "" : entry.substr(colon + 1);
-    const float bias = std::strtof(value.c_str(), &end);
-    if (!ids.ok() || ids->size() != 1 || value.empty() || *end != '\0') {
+    const char* const end = entry.data() + entry.size();
+    const char* const begin = colon == std::string::npos ? end : entry.data() + colon + 1;
+    double value = 0;
+    const auto [stop, error] = std::from_chars(begin, end, value);
+    if (error != std::errc() || stop != end) {
       return Error{ErrorCode::kInvalidArgument, "is '" + entry + "'; write it as ID:VALUE",
-                   "--logit-bias"};
+                   "logit_bias"};
     }
-    request.logit_bias.emplace_back(ids->front(), bias);
+    bias.set(entry.substr(0, colon), value);
   }
-  request.tokens_max = tokens_max;
-  request.stops = stops;
-  request.ignore_eos = ignore_eos;
-  LOCKSTEP_TRY(request.draft_depth, decode::parse_draft_depth(draft_depth));
-  if (!thinking.empty()) request.thinking = thinking == "on";
-  if (preserve_thinking) request.preserve_thinking = true;
-  return {};
+  if (bias.size() != 0) json.set("logit_bias", std::move(bias));
+  io::Json stop_array = io::Json::array();
+  for (const std::string& stop : stops)
+    stop_array.push_back(stop);
+  if (stop_array.size() != 0) json.set("stop", std::move(stop_array));
+  if (ignore_eos) json.set("ignore_eos", true);
+  json.set("draft_depth", draft_depth);
+  if (!thinking.empty()) json.set("thinking", thinking == "on");
+  if (preserve_thinking) json.set("preserve_thinking", true);
+  return json;
+}
+
+Result<decode::GenerateRequest> SamplingOptions::to_request() const {
+  LOCKSTEP_TRY(const io::Json json, to_json());
+  return decode::parse_request(json);
+}
+
+Error about_flag(Error error) {
+  if (error.where.empty()) return error;
+  for (char& c : error.where) {
+    if (c == '_') c = '-';
+  }
+  error.where = "--" + error.where;
+  return error;
 }
 
 Status load_messages(const std::string& path, decode::GenerateRequest& request) {

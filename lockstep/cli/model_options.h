@@ -24,6 +24,7 @@ struct ModelOptions {
   std::int64_t threads = 0;
 
   void declare(Arguments& arguments);
+  Status check() const;
   ops::BackendOptions backend_options() const;
   // Opens the model; its warnings go to stderr.
   Result<std::unique_ptr<decode::Runtime>> open(Console& console) const;
@@ -35,7 +36,7 @@ struct SamplingOptions {
   std::optional<std::int64_t> top_k;
   std::optional<std::uint64_t> seed;
   std::vector<std::string> logit_bias;  // "ID:VALUE"
-  std::int64_t tokens_max = -1;
+  std::optional<std::int64_t> tokens_max;
   std::vector<std::string> stops;
   bool ignore_eos = false;
   std::string draft_depth = "auto";
@@ -43,8 +44,13 @@ struct SamplingOptions {
   bool preserve_thinking = false;
 
   void declare(Arguments& arguments);
-  Status apply(decode::GenerateRequest& request) const;
+  // What was given, by the names of decode::parse_request.
+  Result<io::Json> to_json() const;
+  Result<decode::GenerateRequest> to_request() const;
 };
+
+// An error about a JSON field, as one about the flag of that name.
+Error about_flag(Error error);
 
 // A messages file: an OpenAI-style array, or an object with `messages` and perhaps `tools`.
 Status load_messages(const std::string& path, decode::GenerateRequest& request);

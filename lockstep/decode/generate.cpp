@@ -37,11 +37,10 @@ Status check_stops(const std::vector<std::string>& stops) {
 SamplingParams sampling(const spec::GenerationConfig& defaults, const GenerateRequest& r) {
   SamplingParams p;
   const bool sample = defaults.do_sample.value_or(true);
-  p.temperature = static_cast<float>(
-      r.temperature.value_or(sample ? defaults.temperature.value_or(1.0) : 0.0));
-  p.top_k = static_cast<int>(
-      std::min<std::int64_t>(r.top_k.value_or(defaults.top_k.value_or(0)),
-                             std::numeric_limits<int>::max()));
+  p.temperature =
+      static_cast<float>(r.temperature.value_or(sample ? defaults.temperature.value_or(1.0) : 0.0));
+  p.top_k = static_cast<int>(std::min<std::int64_t>(r.top_k.value_or(defaults.top_k.value_or(0)),
+                                                    std::numeric_limits<int>::max()));
   p.top_p = static_cast<float>(r.top_p.value_or(defaults.top_p.value_or(1.0)));
   p.min_p = static_cast<float>(r.min_p.value_or(defaults.min_p.value_or(0.0)));
   p.presence_penalty =
@@ -60,21 +59,6 @@ SamplingParams sampling(const spec::GenerationConfig& defaults, const GenerateRe
   return p;
 }
 
-io::Json as_messages(const GenerateRequest& request) {
-  io::Json messages = io::Json::array();
-  if (!request.system.empty()) {
-    io::Json system = io::Json::object();
-    system.set("role", "system");
-    system.set("content", request.system);
-    messages.push_back(std::move(system));
-  }
-  io::Json user = io::Json::object();
-  user.set("role", "user");
-  user.set("content", *request.prompt);
-  messages.push_back(std::move(user));
-  return messages;
-}
-
 Status check_form(const GenerateRequest& r) {
   const int forms = (r.prompt ? 1 : 0) + (r.messages.is_null() ? 0 : 1) + (r.prompt_ids ? 1 : 0);
   if (forms != 1) {
@@ -84,7 +68,8 @@ Status check_form(const GenerateRequest& r) {
                  "prompt"};
   }
   const bool templated = !r.prompt_ids && !r.raw;
-  if (!templated && (!r.tools.is_null() || !r.system.empty() || r.thinking || r.preserve_thinking)) {
+  if (!templated &&
+      (!r.tools.is_null() || !r.system.empty() || r.thinking || r.preserve_thinking)) {
     return Error{ErrorCode::kInvalidArgument,
                  "system, tools, thinking and preserve_thinking need the chat template, which raw "
                  "prompts and prompt_ids do not use",
@@ -117,10 +102,10 @@ Status fill_prompt(const Runtime& runtime, const GenerateRequest& r, PreparedReq
     return {};
   }
   if (!runtime.chat_template().ok()) return runtime.chat_template().error();
-  LOCKSTEP_TRY(auto chat, runtime.chat_template()->render(
-                              runtime.tokenizer(), r.prompt ? as_messages(r) : r.messages, r.tools,
-                              {.enable_thinking = r.thinking,
-                               .preserve_thinking = r.preserve_thinking}));
+  LOCKSTEP_TRY(auto chat,
+               runtime.chat_template()->render(
+                   runtime.tokenizer(), conversation(r), r.tools,
+                   {.enable_thinking = r.thinking, .preserve_thinking = r.preserve_thinking}));
   out.request.prompt = std::move(chat.ids);
   out.prompt_text = std::move(chat.text);
   out.answer.opens_reasoning = chat.opens_reasoning;
@@ -147,7 +132,8 @@ Result<std::vector<std::int32_t>> parse_ids(const std::string& text) {
   const char* at = text.data();
   const char* const end = at + text.size();
   const auto skip_spaces = [&] {
-    while (at != end && (*at == ' ' || *at == '\n' || *at == '\t')) ++at;
+    while (at != end && (*at == ' ' || *at == '\n' || *at == '\t'))
+      ++at;
   };
   for (;;) {
     skip_spaces();
@@ -173,9 +159,43 @@ Result<std::vector<std::int32_t>> parse_ids(const std::string& text) {
   }
 }
 
-Result<PreparedRequest> prepare(const Runtime& runtime, const GenerateRequest& r) {
+Status validate(const GenerateRequest& r) {
   LOCKSTEP_TRY_STATUS(check_form(r));
   LOCKSTEP_TRY_STATUS(check_stops(r.stops));
+  if (r.tokens_max == 0 || r.tokens_max < -1) {
+    return Error{ErrorCode::kInvalidArgument,
+                 "is " + std::to_string(r.tokens_max) +
+                     "; give 1 or more, or leave it out for the rest of the context",
+                 "max_tokens"};
+  }
+  if (r.logprobs < -1 || r.logprobs > limits::kLogprobsMax) {
+    return Error{
+        ErrorCode::kInvalidArgument,
+        "is " + std::to_string(r.logprobs) + "; give 0 to " + std::to_string(limits::kLogprobsMax),
+        "logprobs"};
+  }
+  // Ids of the bias are held against the vocabulary when the request is submitted.
+  return validate(sampling({}, r), std::numeric_limits<std::int32_t>::max());
+}
+
+io::Json conversation(const GenerateRequest& request) {
+  if (!request.prompt) return request.messages;
+  io::Json messages = io::Json::array();
+  if (!request.system.empty()) {
+    io::Json system = io::Json::object();
+    system.set("role", "system");
+    system.set("content", request.system);
+    messages.push_back(std::move(system));
+  }
+  io::Json user = io::Json::object();
+  user.set("role", "user");
+  user.set("content", *request.prompt);
+  messages.push_back(std::move(user));
+  return messages;
+}
+
+Result<PreparedRequest> prepare(const Runtime& runtime, const GenerateRequest& r) {
+  LOCKSTEP_TRY_STATUS(validate(r));
   PreparedRequest out;
   LOCKSTEP_TRY_STATUS(fill_prompt(runtime, r, out));
   out.request.sampling = sampling(runtime.defaults(), r);

@@ -53,6 +53,13 @@ Result<int> parse_draft_depth(const std::string& text);
 // "1,2,3" (spaces allowed).
 Result<std::vector<std::int32_t>> parse_ids(const std::string& text);
 
+// What can be checked without a model: that there is one prompt, that no setting contradicts
+// another, and ranges. `where` is the JSON name. prepare() does it as well.
+Status validate(const GenerateRequest& request);
+
+// The messages that go into the template: those given, or system message and prompt.
+io::Json conversation(const GenerateRequest& request);
+
 // A request that is ready for an engine.
 struct PreparedRequest {
   Request request;
