@@ -234,7 +234,7 @@ inline void decays(float log_sum, const float* log_sums, std::int64_t count, flo
 
 // Rows 0 .. n-1 of u and y, given the products with the state at the chunk's start in u and y.
 inline void solve_chunk(const DeltaShape& s, const DeltaBlock& b, std::int64_t n) {
-  float factors[kChunk], terms[kChunk];
+  float factors[kChunk] = {}, terms[kChunk] = {};
   for (std::int64_t i = 0; i < n; ++i) {
     float* u = b.u + i * s.value_dim;
     float* y = b.y + i * s.value_dim;
@@ -274,7 +274,7 @@ inline void chunk_rows(const DeltaHeadArgs& a, const DeltaBlock& b, std::int64_t
   dot_block(b.k, n, s.key_dim, keys, n, b.key_products, kChunk);
   dot_block(b.k, n, s.key_dim, queries, n, b.query_products, kChunk);
   solve_chunk(s, b, n);
-  float factors[kChunk], terms[kChunk];
+  float factors[kChunk] = {}, terms[kChunk] = {};
   decays(b.weight[n - 1], b.weight, n, factors);
   const Vec whole = set1(exp_f32(b.weight[n - 1]));
   for (std::int64_t d = 0; d < s.value_dim; ++d) {
