@@ -7,7 +7,6 @@
 #include <cstring>
 #include <limits>
 #include <memory>
-
 #include <nlohmann/json.hpp>
 #include <sys/stat.h>
 
@@ -85,7 +84,8 @@ class Builder : public nlohmann::json_sax<Ordered> {
   }
   bool settle_repeated_keys(Json::Object& members) {
     std::vector<std::size_t> order(members.size());
-    for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
+    for (std::size_t i = 0; i < order.size(); ++i)
+      order[i] = i;
     std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
       const int sign = members[a].first.compare(members[b].first);
       return sign != 0 ? sign < 0 : a < b;
@@ -120,7 +120,8 @@ Ordered to_nlohmann(const Json& value) {
   if (value.is_string()) return value.as_string();
   if (value.is_array()) {
     Ordered array = Ordered::array();
-    for (const Json& item : value.as_array()) array.push_back(to_nlohmann(item));
+    for (const Json& item : value.as_array())
+      array.push_back(to_nlohmann(item));
     return array;
   }
   if (value.is_object()) {
@@ -141,7 +142,8 @@ Ordered to_nlohmann(const Json& value) {
 }  // namespace
 
 bool Json::is_integer() const {
-  return std::holds_alternative<std::int64_t>(data_) || std::holds_alternative<std::uint64_t>(data_);
+  return std::holds_alternative<std::int64_t>(data_) ||
+         std::holds_alternative<std::uint64_t>(data_);
 }
 
 bool Json::as_bool() const {
@@ -247,7 +249,7 @@ Result<std::string> read_file(const std::string& path, std::size_t bytes_max) {
     return Error{errno == ENOENT ? ErrorCode::kNotFound : ErrorCode::kIo,
                  std::string("can't be opened: ") + std::strerror(errno), path};
   }
-  struct stat info {};
+  struct stat info{};
   if (fstat(fileno(file.get()), &info) == 0 && S_ISDIR(info.st_mode)) {
     return Error{ErrorCode::kIo, "is a folder, not a file", path};
   }

@@ -51,7 +51,7 @@ class Json {
   bool as_bool() const;
   std::int64_t as_int() const;  // integers above INT64_MAX saturate
   std::uint64_t as_uint() const;
-  double as_double() const;     // any number
+  double as_double() const;  // any number
   const std::string& as_string() const;
   const Array& as_array() const;
   Array& as_array();

@@ -58,6 +58,7 @@ TEST(SafetensorsWriter, HeaderIsExact) {
 
 TEST(SafetensorsWriter, StreamsInAnyPieces) {
   const std::string path = ::testing::TempDir() + "streamed.safetensors";
+  std::filesystem::remove(path);
   auto writer = SafetensorsWriter::create(path, {{"a", DType::kU8, {4}}, {"b", DType::kU8, {4}}},
                                           {{"format", "mlx"}});
   ASSERT_TRUE(writer.ok());

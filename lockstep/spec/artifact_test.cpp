@@ -18,31 +18,27 @@ using ::testing::IsEmpty;
 
 constexpr const char* kDemo = "models/demo";
 
-std::string fresh_dir() {
-  const auto* info = ::testing::UnitTest::GetInstance()->current_test_info();
-  std::string name = std::string(info->test_suite_name()) + "-" + info->name();
-  for (char& c : name) {
-    if (c == '/') c = '-';
+class ArtifactTest : public ::testing::Test {
+ protected:
+  Artifact written(const TestArtifactOptions& options, const std::string& drafter = "") {
+    const std::string dir = folder_.fresh();
+    const Status status = write_test_artifact(dir, options);
+    CHECK_MSG(status.ok(), status.ok() ? "" : status.error().to_string().c_str());
+    return Artifact::open(dir, {.drafter_dir = drafter.empty() ? "" : dir + "/" + drafter}).value();
   }
-  const std::string dir = ::testing::TempDir() + "lockstep-artifact-" + name;
-  std::filesystem::remove_all(dir);
-  return dir;
-}
 
-Artifact written(const TestArtifactOptions& options, const std::string& drafter = "") {
-  const std::string dir = fresh_dir();
-  const Status status = write_test_artifact(dir, options);
-  CHECK_MSG(status.ok(), status.ok() ? "" : status.error().to_string().c_str());
-  return Artifact::open(dir, {.drafter_dir = drafter.empty() ? "" : dir + "/" + drafter}).value();
-}
+  Artifact converted(const TestRecipe& recipe) {
+    const std::string dir = folder_.fresh();
+    const Artifact demo = Artifact::open(kDemo).value();
+    const Status status = write_converted_artifact(demo, dir, recipe);
+    CHECK_MSG(status.ok(), status.ok() ? "" : status.error().to_string().c_str());
+    return Artifact::open(dir).value();
+  }
 
-Artifact converted(const TestRecipe& recipe) {
-  const std::string dir = fresh_dir();
-  const Artifact demo = Artifact::open(kDemo).value();
-  const Status status = write_converted_artifact(demo, dir, recipe);
-  CHECK_MSG(status.ok(), status.ok() ? "" : status.error().to_string().c_str());
-  return Artifact::open(dir).value();
-}
+  TestFolder folder_;
+};
+
+using DemoModel = ArtifactTest;
 
 struct RecipeCase {
   const char* recipe;
@@ -59,7 +55,7 @@ std::ostream& operator<<(std::ostream& out, const RecipeCase& c) {
 constexpr NormConvention kRaw = NormConvention::kRaw;
 constexpr NormConvention kGamma = NormConvention::kGamma;
 
-class Recipes : public ::testing::TestWithParam<RecipeCase> {};
+class Recipes : public ArtifactTest, public ::testing::WithParamInterface<RecipeCase> {};
 
 // The head counts are those of the published artifacts; tiny-a has 7 experts: 17 + 3*7 split.
 INSTANTIATE_TEST_SUITE_P(
@@ -104,7 +100,7 @@ struct HeadCase {
   const char* stored_name;
 };
 
-class HeadLayouts : public ::testing::TestWithParam<HeadCase> {};
+class HeadLayouts : public ArtifactTest, public ::testing::WithParamInterface<HeadCase> {};
 
 INSTANTIATE_TEST_SUITE_P(
     All, HeadLayouts,
@@ -128,7 +124,7 @@ TEST_P(HeadLayouts, AreFound) {
   }
 }
 
-TEST(Artifact, SideFileInTheFolderItself) {
+TEST_F(ArtifactTest, SideFileInTheFolderItself) {
   TestRecipe recipe = test_recipe("mlx");
   recipe.mtp_layout = MtpLayout::kSideFile;
   recipe.side_file = "model-mtp.safetensors";
@@ -138,7 +134,7 @@ TEST(Artifact, SideFileInTheFolderItself) {
 }
 
 // Fused, quantised experts beside gamma norms: only the manifest keeps them from being added to.
-TEST(Artifact, ManifestDecidesNormsOfASideFile) {
+TEST_F(ArtifactTest, ManifestDecidesNormsOfASideFile) {
   TestRecipe recipe = test_recipe("w4-all", 32);
   recipe.mtp_layout = MtpLayout::kSideFile;
   recipe.mtp_experts = ExpertSpelling::kFused;
@@ -161,7 +157,7 @@ TEST(Artifact, ManifestDecidesNormsOfASideFile) {
   EXPECT_THAT(unstated.warnings(), Contains(HasSubstr("MTP head: norms are taken as raw")));
 }
 
-TEST(Artifact, UnknownStatementOfAManifestIsSaid) {
+TEST_F(ArtifactTest, UnknownStatementOfAManifestIsSaid) {
   TestRecipe recipe = test_recipe("mlx");
   recipe.mtp_layout = MtpLayout::kSideFile;
   recipe.manifest = R"({"rmsnorm_weight_format": "sideways"})";
@@ -170,8 +166,8 @@ TEST(Artifact, UnknownStatementOfAManifestIsSaid) {
   EXPECT_THAT(artifact.warnings(), Contains(HasSubstr("'sideways' is ignored")));
 }
 
-TEST(Artifact, DrafterReplacesTheOwnHead) {
-  const std::string dir = fresh_dir();
+TEST_F(ArtifactTest, DrafterReplacesTheOwnHead) {
+  const std::string dir = folder_.fresh();
   ASSERT_TRUE(write_test_artifact(dir, {.recipe = test_recipe("mlx")}).ok());
   TestRecipe drafter = test_recipe("w4");
   drafter.mtp_layout = MtpLayout::kDrafter;
@@ -182,7 +178,7 @@ TEST(Artifact, DrafterReplacesTheOwnHead) {
   EXPECT_THAT(artifact->warnings(), Contains(HasSubstr("drafter folder replaces")));
 }
 
-TEST(Artifact, DeclaredHeadWithoutTensorsRunsPlain) {
+TEST_F(ArtifactTest, DeclaredHeadWithoutTensorsRunsPlain) {
   TestRecipe recipe = test_recipe("mlx");
   recipe.mtp_layout = MtpLayout::kNone;
   const Artifact artifact = written({.recipe = recipe});
@@ -190,13 +186,13 @@ TEST(Artifact, DeclaredHeadWithoutTensorsRunsPlain) {
   EXPECT_THAT(artifact.warnings(), Contains(HasSubstr("runs without speculation")));
 }
 
-TEST(Artifact, TiedHeadIsTheEmbedding) {
+TEST_F(ArtifactTest, TiedHeadIsTheEmbedding) {
   const Artifact artifact = written({.tied = true});
   EXPECT_TRUE(artifact.head_is_embedding());
   EXPECT_EQ(artifact.find("language_model.lm_head.weight"), nullptr);
 }
 
-TEST(Artifact, BothAxisOrdersOfPatchEmbedding) {
+TEST_F(ArtifactTest, BothAxisOrdersOfPatchEmbedding) {
   const Artifact mlx = written({.vision = true});
   EXPECT_TRUE(mlx.has_vision());
   EXPECT_FALSE(mlx.find("vision_tower.patch_embed.proj.weight")->source_axes);
@@ -206,7 +202,7 @@ TEST(Artifact, BothAxisOrdersOfPatchEmbedding) {
   EXPECT_THAT(patch->parts[0].weight->shape, ::testing::ElementsAre(32, 3, 2, 4, 4));
 }
 
-TEST(Artifact, SeveralShardsWithAndWithoutIndex) {
+TEST_F(ArtifactTest, SeveralShardsWithAndWithoutIndex) {
   TestRecipe recipe = test_recipe("mlx");
   recipe.shard_count = 3;
   EXPECT_EQ(written({.recipe = recipe}).files().size(), 3u);
@@ -214,7 +210,7 @@ TEST(Artifact, SeveralShardsWithAndWithoutIndex) {
   EXPECT_EQ(written({.recipe = recipe}).files().size(), 3u);
 }
 
-TEST(Artifact, PassThroughTypesAreKept) {
+TEST_F(ArtifactTest, PassThroughTypesAreKept) {
   for (const DType type : {DType::kF32, DType::kF16, DType::kBF16}) {
     TestRecipe recipe = test_recipe("mlx");
     recipe.float_type = type;
@@ -226,7 +222,7 @@ TEST(Artifact, PassThroughTypesAreKept) {
   }
 }
 
-TEST(DemoModel, IsRecognisedAsRawSource) {
+TEST_F(DemoModel, IsRecognisedAsRawSource) {
   const auto artifact = Artifact::open(kDemo);
   ASSERT_TRUE(artifact.ok()) << artifact.error().to_string();
   EXPECT_EQ(artifact->target_layout(), TargetLayout::kSource);
@@ -247,7 +243,7 @@ std::pair<int, int> tally(const NormDecision& decision) {
 }
 
 // Spec 2.4 (4): in the demo model single vectors vote wrongly, the majorities are 13 : 8 and 6 : 1.
-TEST(DemoModel, GammaVariantIsDecidedByMajority) {
+TEST_F(DemoModel, GammaVariantIsDecidedByMajority) {
   const Artifact artifact = converted(test_recipe("mlx"));
   EXPECT_EQ(artifact.target_norms().convention, kGamma);
   EXPECT_EQ(artifact.mtp_norms().convention, kGamma);
@@ -256,7 +252,7 @@ TEST(DemoModel, GammaVariantIsDecidedByMajority) {
   EXPECT_THAT(artifact.target_norms().evidence, HasSubstr("statistics: 13 vectors"));
 }
 
-TEST(DemoModel, GroupsDecideSeparately) {
+TEST_F(DemoModel, GroupsDecideSeparately) {
   TestRecipe recipe = test_recipe("mlx");
   recipe.mtp_norms = kRaw;
   const Artifact raw_head = converted(recipe);
@@ -271,7 +267,7 @@ TEST(DemoModel, GroupsDecideSeparately) {
 }
 
 // 64-wide expert rows are not divided by 128: such banks stay bf16.
-TEST(DemoModel, WidthsThatTheGroupDoesNotDivideStayFloat) {
+TEST_F(DemoModel, WidthsThatTheGroupDoesNotDivideStayFloat) {
   const Artifact artifact = converted(test_recipe("w4-all", 128));
   EXPECT_EQ(artifact.find("language_model.model.layers.0.mlp.switch_mlp.gate_proj.weight")->format,
             quant::affine(4, 128));

@@ -21,12 +21,6 @@ using ::testing::HasSubstr;
 
 class BadArtifact : public ::testing::Test {
  protected:
-  BadArtifact()
-      : dir_(::testing::TempDir() + "lockstep-bad-" +
-             ::testing::UnitTest::GetInstance()->current_test_info()->name()) {
-    fs::remove_all(dir_);
-  }
-
   void write(const TestRecipe& recipe) const {
     fs::remove_all(dir_);
     const Status status = write_test_artifact(dir_, {.recipe = recipe});
@@ -51,7 +45,8 @@ class BadArtifact : public ::testing::Test {
     write_text(name, text);
   }
 
-  std::string dir_;
+  TestFolder folder_;
+  std::string dir_ = folder_.fresh();
 };
 
 TestRecipe sharded(int count) {

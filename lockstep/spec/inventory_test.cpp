@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lockstep/spec/inventory.h"
 
-#include <filesystem>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <map>
@@ -46,8 +45,8 @@ TEST(Inventory, DemoModel) {
 }
 
 TEST(Inventory, RolesAndFormatsOfAMixedArtifact) {
-  const std::string dir = ::testing::TempDir() + "lockstep-inventory-mixed";
-  std::filesystem::remove_all(dir);
+  TestFolder folder;
+  const std::string dir = folder.fresh();
   ASSERT_TRUE(write_test_artifact(dir, {.recipe = test_recipe("w4", 32)}).ok());
   const Artifact artifact = Artifact::open(dir).value();
   const Json json = inspect_artifact(artifact);
@@ -70,8 +69,8 @@ TEST(Inventory, RolesAndFormatsOfAMixedArtifact) {
 }
 
 TEST(Inventory, NoHead) {
-  const std::string dir = ::testing::TempDir() + "lockstep-inventory-plain";
-  std::filesystem::remove_all(dir);
+  TestFolder folder;
+  const std::string dir = folder.fresh();
   TestRecipe recipe = test_recipe("mlx");
   recipe.mtp_layout = MtpLayout::kNone;
   ASSERT_TRUE(write_test_artifact(dir, {.recipe = recipe}).ok());

@@ -2,6 +2,7 @@
 #include "lockstep/spec/test_artifact.h"
 
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -461,6 +462,15 @@ void leave_routers_float(std::map<Role, quant::Format>& formats) {
 }
 
 }  // namespace
+
+TestFolder::TestFolder() : path_((fs::temp_directory_path() / "lockstep-XXXXXX").string()) {
+  CHECK_MSG(::mkdtemp(path_.data()) != nullptr, path_.c_str());
+}
+
+TestFolder::~TestFolder() {
+  std::error_code ignored;
+  fs::remove_all(path_, ignored);
+}
 
 TestRecipe test_recipe(const std::string& name, int group) {
   TestRecipe recipe;

@@ -48,6 +48,23 @@ struct TestRecipe {
   std::function<void(io::TensorData&)> edit;  // called for each stored tensor before it is written
 };
 
+// A folder of its own for one test; gone when the test is.
+class TestFolder {
+ public:
+  TestFolder();
+  ~TestFolder();
+  TestFolder(const TestFolder&) = delete;
+  TestFolder& operator=(const TestFolder&) = delete;
+
+  const std::string& path() const { return path_; }
+  // A path below it that nothing stands at yet; another one each time.
+  std::string fresh() { return path_ + "/" + std::to_string(count_++); }
+
+ private:
+  std::string path_;
+  int count_ = 0;
+};
+
 // "source": Hugging Face with fused experts; "source-split"; "mlx": MLX bf16 with a head of 20
 // tensors; "w4": affine 4 bit, 8-bit routers, mxfp8 head of 30 tensors; "w4-all": 4 bit everywhere,
 // head of 46; "mxfp4": head of 31 with raw norms; "6bit": head of 36; "head-42". `group` is that of

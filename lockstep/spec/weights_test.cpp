@@ -2,9 +2,7 @@
 // The same random model under different layouts must bind to the same values.
 #include "lockstep/spec/weights.h"
 
-#include <cmath>
-#include <cstring>
-#include <filesystem>
+#include <algorithm>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <string>
@@ -18,22 +16,6 @@ namespace lockstep::spec {
 namespace {
 
 using ::testing::HasSubstr;
-
-std::string fresh_dir(const std::string& name) {
-  const std::string dir = ::testing::TempDir() + "lockstep-weights-" +
-                          ::testing::UnitTest::GetInstance()->current_test_info()->name() + name;
-  std::filesystem::remove_all(dir);
-  return dir;
-}
-
-Artifact written(const TestArtifactOptions& options, const std::string& name = "") {
-  const std::string dir = fresh_dir(name);
-  const Status status = write_test_artifact(dir, options);
-  CHECK_MSG(status.ok(), status.ok() ? "" : status.error().to_string().c_str());
-  OpenOptions open;
-  if (options.recipe.mtp_layout == MtpLayout::kDrafter) open.drafter_dir = dir + "/drafter";
-  return Artifact::open(dir, open).value();
-}
 
 std::vector<float> decoded(const quant::MatrixView& matrix) {
   std::vector<float> values(static_cast<std::size_t>(matrix.rows * matrix.cols));
@@ -95,10 +77,30 @@ void expect_equal(const Weights& a, const Weights& b) {
   expect_equal(a.mtp->layer, b.mtp->layer);
 }
 
+class WeightsTest : public ::testing::Test {
+ protected:
+  Artifact written(const TestArtifactOptions& options) {
+    const std::string dir = folder_.fresh();
+    const Status status = write_test_artifact(dir, options);
+    CHECK_MSG(status.ok(), status.ok() ? "" : status.error().to_string().c_str());
+    OpenOptions open;
+    if (options.recipe.mtp_layout == MtpLayout::kDrafter) open.drafter_dir = dir + "/drafter";
+    return Artifact::open(dir, open).value();
+  }
+
+  std::string bind_error(const TestRecipe& recipe) {
+    const Artifact artifact = written({.recipe = recipe});
+    const auto weights = bind_weights(artifact);
+    return weights.ok() ? "no error" : weights.error().to_string();
+  }
+
+  TestFolder folder_;
+};
+
 // Raw norms everywhere, so that no rounding of 1 + w stands between the layouts.
-TEST(Weights, SameValuesFromEveryLayout) {
+TEST_F(WeightsTest, SameValuesFromEveryLayout) {
   TestRecipe reference_recipe = test_recipe("source");
-  const Artifact reference = written({.recipe = reference_recipe}, "reference");
+  const Artifact reference = written({.recipe = reference_recipe});
   const Weights expected = bind_weights(reference).value();
   ASSERT_EQ(expected.layers.size(), 5u);
   ASSERT_EQ(expected.layers[0].moe.gate.size(), 7u);
@@ -119,26 +121,26 @@ TEST(Weights, SameValuesFromEveryLayout) {
 }
 
 // A quantised fused bank is cut into the same experts as three quantised switch banks.
-TEST(Weights, QuantizedBanksAreCutPerExpert) {
+TEST_F(WeightsTest, QuantizedBanksAreCutPerExpert) {
   TestRecipe recipe = test_recipe("w4-all", 32);
   recipe.mtp_layout = MtpLayout::kSideFile;
   recipe.manifest = R"({"rmsnorm_weight_format": "mlx_gamma"})";
-  const Artifact whole = written({.recipe = recipe}, "whole");
+  const Artifact whole = written({.recipe = recipe});
   recipe.mtp_experts = ExpertSpelling::kFused;
-  const Artifact fused = written({.recipe = recipe}, "fused");
+  const Artifact fused = written({.recipe = recipe});
   recipe.mtp_experts = ExpertSpelling::kSplit;
-  const Artifact split = written({.recipe = recipe}, "split");
+  const Artifact split = written({.recipe = recipe});
   const Weights expected = bind_weights(whole).value();
   ASSERT_EQ(expected.mtp->layer.moe.up[3].format, quant::affine(4, 32));
   expect_equal(bind_weights(fused).value(), expected);
   expect_equal(bind_weights(split).value(), expected);
 }
 
-TEST(Weights, GainsBecomeGamma) {
-  const Artifact raw = written({.recipe = test_recipe("source")}, "raw");
+TEST_F(WeightsTest, GainsBecomeGamma) {
+  const Artifact raw = written({.recipe = test_recipe("source")});
   TestRecipe gamma_recipe = test_recipe("mlx");
   gamma_recipe.float_type = DType::kF32;
-  const Artifact gamma = written({.recipe = gamma_recipe}, "gamma");
+  const Artifact gamma = written({.recipe = gamma_recipe});
   ASSERT_EQ(raw.target_norms().convention, NormConvention::kRaw);
   ASSERT_EQ(gamma.target_norms().convention, NormConvention::kGamma);
   const Weights from_raw = bind_weights(raw).value();
@@ -165,7 +167,7 @@ TEST(Weights, GainsBecomeGamma) {
   }
 }
 
-TEST(Weights, ShapesOfTinyB) {
+TEST_F(WeightsTest, ShapesOfTinyB) {
   const Artifact artifact = written({.preset = "tiny-b"});
   const Weights weights = bind_weights(artifact).value();
   const TextConfig& text = artifact.config().text;
@@ -178,13 +180,13 @@ TEST(Weights, ShapesOfTinyB) {
   EXPECT_EQ(weights.head.rows, 259);
 }
 
-TEST(Weights, TiedHeadViewsTheEmbedding) {
+TEST_F(WeightsTest, TiedHeadViewsTheEmbedding) {
   const Artifact artifact = written({.tied = true});
   const Weights weights = bind_weights(artifact).value();
   EXPECT_EQ(weights.head.codes, weights.embedding.codes);
 }
 
-TEST(Weights, ViewsAreNotCopies) {
+TEST_F(WeightsTest, ViewsAreNotCopies) {
   const Artifact artifact = written({});
   const Weights weights = bind_weights(artifact).value();
   const StoredTensor* stored = artifact.find("language_model.model.embed_tokens.weight");
@@ -202,13 +204,7 @@ TestRecipe damaged(TestRecipe recipe, const std::string& name, std::vector<std::
   return recipe;
 }
 
-std::string bind_error(const TestRecipe& recipe) {
-  const Artifact artifact = written({.recipe = recipe});
-  const auto weights = bind_weights(artifact);
-  return weights.ok() ? "no error" : weights.error().to_string();
-}
-
-TEST(Weights, ValuesThatAreNotFiniteAreRefusedByName) {
+TEST_F(WeightsTest, ValuesThatAreNotFiniteAreRefusedByName) {
   const std::vector<std::byte> nan = {std::byte{0xc0}, std::byte{0x7f}};
   const std::vector<std::byte> infinity = {std::byte{0x80}, std::byte{0xff}};
   const std::vector<std::byte> largest = {std::byte{0x7f}, std::byte{0x7f}};
@@ -230,7 +226,7 @@ TEST(Weights, ValuesThatAreNotFiniteAreRefusedByName) {
       HasSubstr("lm_head.scales' holds the scale byte 255"));
 }
 
-TEST(Weights, DemoModelBinds) {
+TEST_F(WeightsTest, DemoModelBinds) {
   const auto artifact = Artifact::open("models/demo");
   ASSERT_TRUE(artifact.ok());
   const auto weights = bind_weights(*artifact);
