@@ -34,15 +34,14 @@ DeltaLayer::DeltaLayer(const DeltaShape& shape)
       window_{zeros(window_floats()), zeros(window_floats())} {}
 
 std::int64_t DeltaLayer::window_floats() const {
-  return kWindow * (shape_.qk_channels() + shape_.v_channels() + 2 * shape_.value_heads);
+  return kWindow * (shape_.qk_channels() + shape_.v_channels() + shape_.value_heads);
 }
 
 DeltaWindow DeltaLayer::window(int side) const {
   DeltaWindow w;
   w.k = window_[side].get();
-  w.v = w.k + kWindow * shape_.qk_channels();
-  w.gate = w.v + kWindow * shape_.v_channels();
-  w.beta = w.gate + kWindow * shape_.value_heads;
+  w.change = w.k + kWindow * shape_.qk_channels();
+  w.gate = w.change + kWindow * shape_.v_channels();
   return w;
 }
 

@@ -5,8 +5,8 @@
 // A block of at most kChunk rows, ready for the recurrence. In scratch.
 struct DeltaBlock {
   float *q, *k;                            // [rows, key_dim]
-  float *v, *y, *u;                        // [rows, value_dim]
-  float *gate, *log_gate, *beta, *weight;  // [rows]
+  float *v, *y, *u;                        // [rows, value_dim]; u: what is added along k
+  float *gate, *log_gate, *beta, *weight;  // [rows]; weight: k q, or the sum of log gates
   float *key_products, *query_products;    // [rows, kChunk]
   float* work;                             // [4, key_dim]
 };
@@ -106,80 +106,107 @@ inline void read_rows(const DeltaHeadArgs& a, std::int64_t row, std::int64_t row
   }
 }
 
-// One token for kLines rows of the state: from `s` to `to`. y is not computed if q is null.
-struct StepArgs {
+// One token as the recurrence takes it.
+struct StepRow {
   const float* k;
   const float* q;
-  const float* v;
-  float gate, beta;
+  const float* v;  // this and the next two from the first line on
+  float* change;
   float* y;
+  float gate, beta, key_query;
 };
 
+// change and y of kLines rows of the state: both products with it before its update.
 template <int kLines>
-inline void step_lines(const float* s, float* to, std::int64_t dim, const StepArgs& a) {
-  const Vec gate = set1(a.gate);
-  Vec sum[kLines];
+inline void step_outputs(const float* s, std::int64_t dim, const StepRow& row) {
+  Vec with_k[kLines], with_q[kLines];
   LOCKSTEP_UNROLL
   for (int i = 0; i < kLines; ++i)
-    sum[i] = zero();
-  for (std::int64_t j = 0; j < dim; j += kDotLanes) {
-    const std::int64_t lanes = lanes_left(j, dim);
-    const Vec k = load_n(a.k + j, lanes);
+    with_k[i] = with_q[i] = zero();
+  std::int64_t j = 0;
+  for (; j + kDotLanes <= dim; j += kDotLanes) {
+    const Vec k = load(row.k + j), q = load(row.q + j);
     LOCKSTEP_UNROLL
     for (int i = 0; i < kLines; ++i) {
-      sum[i] = fma_n(mul(gate, load_n(s + i * dim + j, lanes)), k, sum[i], lanes);
+      const Vec line = load(s + i * dim + j);
+      with_k[i] = fma(line, k, with_k[i]);
+      with_q[i] = fma(line, q, with_q[i]);
     }
   }
-  Vec change[kLines];
+  if (const std::int64_t n = dim - j; n > 0) {
+    const Vec k = load_n(row.k + j, n), q = load_n(row.q + j, n);
+    LOCKSTEP_UNROLL
+    for (int i = 0; i < kLines; ++i) {
+      const Vec line = load_n(s + i * dim + j, n);
+      with_k[i] = fma_n(line, k, with_k[i], n);
+      with_q[i] = fma_n(line, q, with_q[i], n);
+    }
+  }
+  float sk[kLines], sq[kLines];
+  if constexpr (kLines == 4) {
+    reduce4(with_k[0], with_k[1], with_k[2], with_k[3], sk);
+    reduce4(with_q[0], with_q[1], with_q[2], with_q[3], sq);
+  } else {
+    for (int i = 0; i < kLines; ++i) {
+      sk[i] = reduce(with_k[i]);
+      sq[i] = reduce(with_q[i]);
+    }
+  }
   LOCKSTEP_UNROLL
   for (int i = 0; i < kLines; ++i) {
-    change[i] = set1(a.beta * (a.v[i] - reduce(sum[i])));
-    sum[i] = zero();
+    row.change[i] = row.beta * (row.v[i] - row.gate * sk[i]);
+    row.y[i] = std::fma(row.change[i], row.key_query, row.gate * sq[i]);
   }
-  for (std::int64_t j = 0; j < dim; j += kDotLanes) {
-    const std::int64_t lanes = lanes_left(j, dim);
-    const Vec k = load_n(a.k + j, lanes);
-    const Vec q = a.q != nullptr ? load_n(a.q + j, lanes) : zero();
-    LOCKSTEP_UNROLL
-    for (int i = 0; i < kLines; ++i) {
-      const Vec line = fma(change[i], k, mul(gate, load_n(s + i * dim + j, lanes)));
-      store_n(to + i * dim + j, line, lanes);
-      if (a.q != nullptr) sum[i] = fma_n(line, q, sum[i], lanes);
-    }
-  }
-  if (a.q == nullptr) return;
+}
+
+// S = gate S + change k^T for kLines rows of the state, from `s` to `to`.
+template <int kLines>
+inline void step_update(const float* s, float* to, std::int64_t dim, const float* k,
+                        const float* change, float gate) {
+  Vec changes[kLines];
   LOCKSTEP_UNROLL
   for (int i = 0; i < kLines; ++i)
-    a.y[i] = reduce(sum[i]);
+    changes[i] = set1(change[i]);
+  const Vec g = set1(gate);
+  for (std::int64_t j = 0; j < dim; j += kDotLanes) {
+    const std::int64_t lanes = lanes_left(j, dim);
+    const Vec key = load_n(k + j, lanes);
+    LOCKSTEP_UNROLL
+    for (int i = 0; i < kLines; ++i) {
+      const Vec line = fma(changes[i], key, mul(g, load_n(s + i * dim + j, lanes)));
+      store_n(to + i * dim + j, line, lanes);
+    }
+  }
 }
 
 // Rows of the state at `d`: the pending rows into the state itself, then the block's rows, into the
 // state or, in a speculative segment, into `work`.
 template <int kLines>
 inline void step_block(const DeltaHeadArgs& a, const DeltaBlock& b, std::int64_t rows,
-                       std::int64_t pending, std::int64_t d, float* work) {
+                       std::int64_t pending, std::int64_t d) {
   const DeltaShape& s = a.w->shape;
   const std::int64_t key = a.head / (s.value_heads / s.key_heads) * s.key_dim;
   float* state = a.state + d * s.key_dim;
   for (std::int64_t r = 0; r < pending; ++r) {
-    step_lines<kLines>(state, state, s.key_dim,
-                       {.k = a.pending.k + r * s.qk_channels() + key,
-                        .q = nullptr,
-                        .v = a.pending.v + r * s.v_channels() + a.head * s.value_dim + d,
-                        .gate = a.pending.gate[r * s.value_heads + a.head],
-                        .beta = a.pending.beta[r * s.value_heads + a.head],
-                        .y = nullptr});
+    step_update<kLines>(state, state, s.key_dim, a.pending.k + r * s.qk_channels() + key,
+                        a.pending.change + r * s.v_channels() + a.head * s.value_dim + d,
+                        a.pending.gate[r * s.value_heads + a.head]);
   }
   const float* from = state;
-  float* to = a.segment.speculative ? work : state;
+  float* to = a.segment.speculative ? b.work : state;
   for (std::int64_t r = 0; r < rows; ++r) {
-    step_lines<kLines>(from, to, s.key_dim,
-                       {.k = b.k + r * s.key_dim,
-                        .q = b.q + r * s.key_dim,
-                        .v = b.v + r * s.value_dim + d,
-                        .gate = b.gate[r],
-                        .beta = b.beta[r],
-                        .y = b.y + r * s.value_dim + d});
+    const StepRow row = {.k = b.k + r * s.key_dim,
+                         .q = b.q + r * s.key_dim,
+                         .v = b.v + r * s.value_dim + d,
+                         .change = b.u + r * s.value_dim + d,
+                         .y = b.y + r * s.value_dim + d,
+                         .gate = b.gate[r],
+                         .beta = b.beta[r],
+                         .key_query = b.weight[r]};
+    step_outputs<kLines>(from, s.key_dim, row);
+    // The state after a window's last row is not needed: it may yet be undone.
+    if (a.segment.speculative && r + 1 == rows) break;
+    step_update<kLines>(from, to, s.key_dim, row.k, row.change, row.gate);
     from = to;
   }
 }
@@ -187,11 +214,14 @@ inline void step_block(const DeltaHeadArgs& a, const DeltaBlock& b, std::int64_t
 inline void step_rows(const DeltaHeadArgs& a, const DeltaBlock& b, std::int64_t rows,
                       std::int64_t pending) {
   const DeltaShape& s = a.w->shape;
+  for (std::int64_t r = 0; r < rows; ++r) {
+    b.weight[r] = dot_row(b.k + r * s.key_dim, b.q + r * s.key_dim, s.key_dim);
+  }
   std::int64_t d = 0;
   for (; d + 4 <= s.value_dim; d += 4)
-    step_block<4>(a, b, rows, pending, d, b.work);
+    step_block<4>(a, b, rows, pending, d);
   for (; d < s.value_dim; ++d)
-    step_block<1>(a, b, rows, pending, d, b.work);
+    step_block<1>(a, b, rows, pending, d);
 }
 
 // sum of fma(factors[j], rows[j]) onto out, j ascending, all columns.
@@ -314,7 +344,7 @@ inline void keep_history(const DeltaHeadArgs& a, std::int64_t channel, std::int6
   }
 }
 
-// Stores what a rewound window needs: this head's values and gates, and the keys of its key head.
+// Stores what the rows of a window change in the state, and the keys of the key head.
 inline void keep_window(const DeltaHeadArgs& a, const DeltaBlock& b, bool keys) {
   const DeltaShape& s = a.w->shape;
   const std::int64_t key_head = a.head / (s.value_heads / s.key_heads);
@@ -323,10 +353,9 @@ inline void keep_window(const DeltaHeadArgs& a, const DeltaBlock& b, bool keys) 
       std::memcpy(a.window.k + r * s.qk_channels() + key_head * s.key_dim, b.k + r * s.key_dim,
                   static_cast<std::size_t>(s.key_dim) * sizeof(float));
     }
-    std::memcpy(a.window.v + r * s.v_channels() + a.head * s.value_dim, b.v + r * s.value_dim,
+    std::memcpy(a.window.change + r * s.v_channels() + a.head * s.value_dim, b.u + r * s.value_dim,
                 static_cast<std::size_t>(s.value_dim) * sizeof(float));
     a.window.gate[r * s.value_heads + a.head] = b.gate[r];
-    a.window.beta[r * s.value_heads + a.head] = b.beta[r];
   }
 }
 

@@ -27,12 +27,12 @@ struct DotArgs {
 std::int64_t dot_scratch_floats(std::int64_t cols);
 std::int64_t expand_block_rows(std::int64_t cols);  // rows that are expanded at a time
 
-// Rows of a delta layer's window in which a state may still be rewound.
+// What a row of a window changes in the state, S = gate S + change k^T. Applying it later gives the
+// bits that the window itself computed with.
 struct DeltaWindow {
-  float* k = nullptr;     // [rows, key_heads, key_dim], normalised
-  float* v = nullptr;     // [rows, value_heads, value_dim]
-  float* gate = nullptr;  // [rows, value_heads], as a factor
-  float* beta = nullptr;  // [rows, value_heads]
+  float* k = nullptr;       // [rows, key_heads, key_dim], normalised
+  float* change = nullptr;  // [rows, value_heads, value_dim]
+  float* gate = nullptr;    // [rows, value_heads]
 };
 
 // One value head over one segment.

@@ -5,14 +5,17 @@ LOCKSTEP_INLINE std::int64_t lanes_left(std::int64_t k, std::int64_t n) {
   return n - k < kDotLanes ? n - k : kDotLanes;
 }
 
-inline float sum_of_squares(const float* x, std::int64_t n) {
+inline float dot_row(const float* a, const float* b, std::int64_t n) {
   Vec sum = zero();
   for (std::int64_t k = 0; k < n; k += kDotLanes) {
     const std::int64_t lanes = lanes_left(k, n);
-    const Vec v = load_n(x + k, lanes);
-    sum = fma_n(v, v, sum, lanes);
+    sum = fma_n(load_n(a + k, lanes), load_n(b + k, lanes), sum, lanes);
   }
   return reduce(sum);
+}
+
+inline float sum_of_squares(const float* x, std::int64_t n) {
+  return dot_row(x, x, n);
 }
 
 inline void rms_norm_row(const float* x, const float* gamma, float eps, std::int64_t n,

@@ -81,7 +81,9 @@ DeltaRow read_row(const DeltaWeights& w, const float* projected, Floats& conv) {
   return row;
 }
 
-// One token of one head: S = g S; m = S k; dl = beta (v - m); S += dl k^T; y = S q.
+// One token of one head. In the recurrence's terms: m = g (S k), dl = beta (v - m),
+// y = g (S q) + dl (k q), which is S_new q, and S_new = g S + dl k^T. Both products with the state
+// are taken before its update, so that it is read once.
 void step_head(const DeltaShape& s, const DeltaRow& row, std::int64_t head, float* state,
                float* y) {
   const std::int64_t key_head = head / (s.value_heads / s.key_heads);
@@ -90,14 +92,13 @@ void step_head(const DeltaShape& s, const DeltaRow& row, std::int64_t head, floa
   const float* v = row.v.data() + head * s.value_dim;
   const float gate = exp_f32(row.log_gate[static_cast<std::size_t>(head)]);
   const float beta = row.beta[static_cast<std::size_t>(head)];
+  const float key_query = dot(k, q, s.key_dim);
   for (std::int64_t d = 0; d < s.value_dim; ++d) {
     float* line = state + d * s.key_dim;
+    const float change = beta * (v[d] - gate * dot(line, k, s.key_dim));
+    y[d] = std::fma(change, key_query, gate * dot(line, q, s.key_dim));
     for (std::int64_t j = 0; j < s.key_dim; ++j)
-      line[j] = gate * line[j];
-    const float change = beta * (v[d] - dot(line, k, s.key_dim));
-    for (std::int64_t j = 0; j < s.key_dim; ++j)
-      line[j] = std::fma(change, k[j], line[j]);
-    y[d] = dot(line, q, s.key_dim);
+      line[j] = std::fma(change, k[j], gate * line[j]);
   }
 }
 
