@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lockstep/io/safetensors_writer.h"
 
+#include <algorithm>
+#include <cstdint>
 #include <filesystem>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <rapidcheck.h>
 #include <string>
 #include <vector>
 
@@ -42,6 +45,38 @@ TEST(SafetensorsWriter, WritesWhatTheReaderReads) {
     EXPECT_TRUE(std::equal(view->bytes.begin(), view->bytes.end(), tensor.bytes.begin(),
                            tensor.bytes.end()));
   }
+}
+
+// Any list of tensors comes back as it was.
+TEST(SafetensorsWriter, RoundTripsAnyTensors) {
+  const std::string path = ::testing::TempDir() + "any.safetensors";
+  EXPECT_TRUE(rc::check([&](const std::vector<std::vector<std::uint8_t>>& shapes,
+                            std::uint8_t type) {
+    constexpr DType kTypes[] = {DType::kF32, DType::kBF16, DType::kU8, DType::kU32, DType::kI64};
+    std::vector<TensorData> tensors;
+    for (const auto& axes : shapes) {
+      TensorData tensor{
+          "tensor " + std::to_string(tensors.size()) + " \"é\"", kTypes[type % 5], {}, {}};
+      for (std::size_t i = 0; i < std::min<std::size_t>(axes.size(), 4); ++i) {
+        tensor.shape.push_back(axes[i] % 5);
+      }
+      tensor.bytes = counted(TensorDeclaration{"", tensor.dtype, tensor.shape}.byte_count());
+      tensors.push_back(std::move(tensor));
+      type = static_cast<std::uint8_t>(type + 1);
+    }
+    RC_ASSERT(write_safetensors(path, tensors, {}).ok());
+    const auto file = SafetensorsFile::open(path);
+    RC_ASSERT(file.ok());
+    RC_ASSERT(file->tensors().size() == tensors.size());
+    for (const TensorData& tensor : tensors) {
+      const TensorView* view = file->find(tensor.name);
+      RC_ASSERT(view != nullptr);
+      RC_ASSERT(view->dtype == tensor.dtype);
+      RC_ASSERT(view->shape == tensor.shape);
+      RC_ASSERT(std::equal(view->bytes.begin(), view->bytes.end(), tensor.bytes.begin(),
+                           tensor.bytes.end()));
+    }
+  }));
 }
 
 // Byte for byte, as the format's description says: length, JSON padded with spaces to 8, payload.
