@@ -6,11 +6,13 @@
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #endif
 
+#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <utility>
 
 #include "lockstep/base/dtype.h"
 #include "lockstep/ops/cpu/kernels.h"
@@ -18,13 +20,14 @@
 #include "lockstep/ops/cpu/target.h"
 #include "lockstep/ops/dot.h"
 #include "lockstep/ops/math.h"
-#include "lockstep/quant/codec.h"
+#include "lockstep/quant/format.h"
 
 LOCKSTEP_BEGIN_TARGET("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")
 namespace lockstep::ops::cpu::avx512 {
 // clang-format off: the order matters.
 #include "lockstep/ops/cpu/math_inl.h"
 #include "lockstep/ops/cpu/rows_inl.h"
+#include "lockstep/ops/cpu/stored_rows_inl.h"
 #include "lockstep/ops/cpu/linear_inl.h"
 #include "lockstep/ops/cpu/delta_inl.h"
 #include "lockstep/ops/cpu/attend_inl.h"

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <utility>
 
 #include "lockstep/base/dtype.h"
 #include "lockstep/ops/cpu/kernels.h"
@@ -11,12 +13,13 @@
 #include "lockstep/ops/cpu/target.h"
 #include "lockstep/ops/dot.h"
 #include "lockstep/ops/math.h"
-#include "lockstep/quant/codec.h"
+#include "lockstep/quant/format.h"
 
 namespace lockstep::ops::cpu::scalar {
 // clang-format off: the order matters.
 #include "lockstep/ops/cpu/math_inl.h"
 #include "lockstep/ops/cpu/rows_inl.h"
+#include "lockstep/ops/cpu/stored_rows_inl.h"
 #include "lockstep/ops/cpu/linear_inl.h"
 #include "lockstep/ops/cpu/delta_inl.h"
 #include "lockstep/ops/cpu/attend_inl.h"

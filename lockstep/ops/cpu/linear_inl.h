@@ -1,57 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 // Dot products of weight rows with activation rows, and expansion of stored rows. Included once per
-// target, inside its namespace, after simd_*.h.
+// target, inside its namespace, after stored_rows_inl.h.
 
-struct ReadF32 {
-  static constexpr std::int64_t kBytes = 4;
-  static LOCKSTEP_INLINE Vec read(const std::byte* p) { return load_f32(p); }
-};
-struct ReadF16 {
-  static constexpr std::int64_t kBytes = 2;
-  static LOCKSTEP_INLINE Vec read(const std::byte* p) { return load_f16(p); }
-};
-struct ReadBF16 {
-  static constexpr std::int64_t kBytes = 2;
-  static LOCKSTEP_INLINE Vec read(const std::byte* p) { return load_bf16(p); }
-};
-
-template <class Reader>
-LOCKSTEP_INLINE Vec read_n(const std::byte* p, std::int64_t n) {
-  std::byte padded[64] = {};
-  std::memcpy(padded, p, static_cast<std::size_t>(n * Reader::kBytes));
-  return Reader::read(padded);
-}
-
-// Weight rows `row_bytes` apart, as a tile sees them.
 struct TileArgs {
-  const std::byte* w;
-  std::int64_t row_bytes;
-  std::int64_t cols;
+  StoredRows w;
   const float* const* x;
   float* out;
   std::int64_t out_stride;
 };
 
-// kRows weight rows by kCols activation rows: each stored vector is expanded once.
-template <class Reader, int kRows, int kCols>
-inline void tile(const TileArgs& a) {
-  Vec sum[kCols][kRows];
-  LOCKSTEP_UNROLL
-  for (int m = 0; m < kCols; ++m) {
-    LOCKSTEP_UNROLL
-    for (int i = 0; i < kRows; ++i)
-      sum[m][i] = zero();
-  }
-  const float* x[kCols];
-  LOCKSTEP_UNROLL
-  for (int m = 0; m < kCols; ++m)
-    x[m] = a.x[m];
-  std::int64_t k = 0;
-  for (; k + kDotLanes <= a.cols; k += kDotLanes) {
+// sum[m][i] += w[i] * x[m] over columns [begin, end), a multiple of 16 wide.
+template <class Row, int kRows, int kCols>
+LOCKSTEP_INLINE void accumulate(const Row (&row)[kRows], const float* const (&x)[kCols],
+                                std::int64_t begin, std::int64_t end, Vec (&sum)[kCols][kRows]) {
+  for (std::int64_t k = begin; k < end; k += kDotLanes) {
     Vec w[kRows];
     LOCKSTEP_UNROLL
     for (int i = 0; i < kRows; ++i)
-      w[i] = Reader::read(a.w + i * a.row_bytes + k * Reader::kBytes);
+      w[i] = row[i].read(k);
     LOCKSTEP_UNROLL
     for (int m = 0; m < kCols; ++m) {
       const Vec xv = load(x[m] + k);
@@ -60,15 +26,10 @@ inline void tile(const TileArgs& a) {
         sum[m][i] = fma(w[i], xv, sum[m][i]);
     }
   }
-  if (const std::int64_t n = a.cols - k; n > 0) {
-    LOCKSTEP_UNROLL
-    for (int i = 0; i < kRows; ++i) {
-      const Vec w = read_n<Reader>(a.w + i * a.row_bytes + k * Reader::kBytes, n);
-      LOCKSTEP_UNROLL
-      for (int m = 0; m < kCols; ++m)
-        sum[m][i] = fma_n(w, load_n(x[m] + k, n), sum[m][i], n);
-    }
-  }
+}
+
+template <int kRows, int kCols>
+LOCKSTEP_INLINE void store_sums(const Vec (&sum)[kCols][kRows], const TileArgs& a) {
   LOCKSTEP_UNROLL
   for (int m = 0; m < kCols; ++m) {
     float* out = a.out + m * a.out_stride;
@@ -83,162 +44,196 @@ inline void tile(const TileArgs& a) {
   }
 }
 
+template <class Row, std::size_t... kIndex>
+LOCKSTEP_INLINE auto make_rows(const StoredRows& w, std::index_sequence<kIndex...>) {
+  struct Rows {
+    Row row[sizeof...(kIndex)];
+  };
+  return Rows{{Row(w, static_cast<std::int64_t>(kIndex))...}};
+}
+
+// kRows weight rows by kCols activation rows: each stored vector is expanded once.
+template <class Row, int kRows, int kCols>
+inline void tile(const TileArgs& a) {
+  Vec sum[kCols][kRows];
+  const float* x[kCols];
+  LOCKSTEP_UNROLL
+  for (int m = 0; m < kCols; ++m) {
+    x[m] = a.x[m];
+    LOCKSTEP_UNROLL
+    for (int i = 0; i < kRows; ++i)
+      sum[m][i] = zero();
+  }
+  auto rows = make_rows<Row>(a.w, std::make_index_sequence<static_cast<std::size_t>(kRows)>());
+  if constexpr (Row::kGroups) {
+    std::int64_t group = 0;
+    for (std::int64_t k = 0; k < a.w.cols; k += a.w.group, ++group) {
+      LOCKSTEP_UNROLL
+      for (int i = 0; i < kRows; ++i)
+        rows.row[i].begin_group(group);
+      accumulate<Row, kRows, kCols>(rows.row, x, k, k + a.w.group, sum);
+    }
+  } else {
+    const std::int64_t whole = a.w.cols / kDotLanes * kDotLanes;
+    accumulate<Row, kRows, kCols>(rows.row, x, 0, whole, sum);
+    if (const std::int64_t n = a.w.cols - whole; n > 0) {
+      LOCKSTEP_UNROLL
+      for (int i = 0; i < kRows; ++i) {
+        const Vec w = rows.row[i].read_n(whole, n);
+        LOCKSTEP_UNROLL
+        for (int m = 0; m < kCols; ++m)
+          sum[m][i] = fma_n(w, load_n(x[m] + whole, n), sum[m][i], n);
+      }
+    }
+  }
+  store_sums<kRows, kCols>(sum, a);
+}
+
 // All of `count` weight rows with kCols activation rows.
-template <class Reader, int kCols>
+template <class Row, int kCols>
 inline void tile_column(TileArgs a, std::int64_t count) {
-  constexpr int kRows = kTileRows[kCols];
+  constexpr int kRows = Row::kGroups ? kFusedRows[kCols] : kTileRows[kCols];
   std::int64_t i = 0;
   for (; i + kRows <= count; i += kRows) {
-    tile<Reader, kRows, kCols>(a);
-    a.w += kRows * a.row_bytes;
+    tile<Row, kRows, kCols>(a);
+    a.w.skip(kRows);
     a.out += kRows;
   }
   if constexpr (kRows > 1) {
     for (; i < count; ++i) {
-      tile<Reader, 1, kCols>(a);
-      a.w += a.row_bytes;
+      tile<Row, 1, kCols>(a);
+      a.w.skip(1);
       a.out += 1;
     }
   }
 }
 
-template <class Reader, int kCols = kTileColumnsMax>
+template <class Row>
+inline constexpr int kColumnsMax = Row::kGroups ? kFusedColumnsMax : kTileColumnsMax;
+
+// 1 .. kColumnsMax activation rows.
+template <class Row, int kCols = kColumnsMax<Row>>
 inline void tile_columns(const TileArgs& a, std::int64_t count, std::int64_t columns) {
   if constexpr (kCols > 1) {
-    if (columns < kCols) return tile_columns<Reader, kCols - 1>(a, count, columns);
+    if (columns < kCols) return tile_columns<Row, kCols - 1>(a, count, columns);
   }
-  tile_column<Reader, kCols>(a, count);
+  tile_column<Row, kCols>(a, count);
 }
 
-// Any number of activation rows.
-template <class Reader>
-inline void tile_block(TileArgs a, std::int64_t count, std::int64_t columns) {
-  while (columns > kTileColumnsMax) {
-    tile_column<Reader, kBlockColumns>(a, count);
-    a.x += kBlockColumns;
-    a.out += kBlockColumns * a.out_stride;
-    columns -= kBlockColumns;
-  }
-  tile_columns<Reader>(a, count, columns);
-}
+using F32Row = FloatRow<ReadF32>;
 
-// dot(x[m], row i) for rows of floats that lie `cols` apart.
+// dot(x[m], row i) for rows of floats that lie `cols` apart, any number of activation rows.
 inline void dot_block(const float* rows, std::int64_t row_count, std::int64_t cols,
                       const float* const* x, std::int64_t x_count, float* out,
                       std::int64_t out_stride) {
-  tile_block<ReadF32>({.w = reinterpret_cast<const std::byte*>(rows),
-                       .row_bytes = cols * 4,
-                       .cols = cols,
-                       .x = x,
-                       .out = out,
-                       .out_stride = out_stride},
-                      row_count, x_count);
-}
-
-template <class Reader>
-inline void expand_floats(const std::byte* codes, std::int64_t cols, float* out) {
-  std::int64_t k = 0;
-  for (; k + kDotLanes <= cols; k += kDotLanes) {
-    store(out + k, Reader::read(codes + k * Reader::kBytes));
+  const auto* bytes = reinterpret_cast<const std::byte*>(rows);
+  TileArgs a = {.w = {.codes = bytes,
+                      .scales = bytes,
+                      .biases = bytes,
+                      .row_bytes = cols * 4,
+                      .scale_bytes = 0,
+                      .cols = cols,
+                      .group = cols,
+                      .float_type = DType::kF32},
+                .x = x,
+                .out = out,
+                .out_stride = out_stride};
+  while (x_count > kTileColumnsMax) {
+    tile_column<F32Row, kBlockColumns>(a, row_count);
+    a.x += kBlockColumns;
+    a.out += kBlockColumns * out_stride;
+    x_count -= kBlockColumns;
   }
-  const std::int64_t n = cols - k;
-  if (n > 0) store_n(out + k, read_n<Reader>(codes + k * Reader::kBytes, n), n);
+  tile_columns<F32Row>(a, row_count, x_count);
 }
 
-inline constexpr float kE2m1Values[16] = {0.0f,  0.5f,  1.0f,  1.5f,  2.0f,  3.0f,  4.0f,  6.0f,
-                                          -0.0f, -0.5f, -1.0f, -1.5f, -2.0f, -3.0f, -4.0f, -6.0f};
-
-// Where a quantised row lies.
-struct StoredRow {
-  const std::byte* codes;
-  const std::byte* scales;
-  const std::byte* biases;
-};
-
-LOCKSTEP_INLINE StoredRow stored_row(const quant::MatrixView& w, std::int64_t row) {
-  const auto r = static_cast<std::size_t>(row);
-  const std::size_t scales = r * quant::scale_row_bytes(w.format, w.cols);
-  return {w.codes + r * quant::row_bytes(w.format, w.cols), w.scales + scales,
-          w.format.has_biases() ? w.biases + scales : nullptr};
-}
-
-template <int kBits>
-inline void expand_affine(const quant::MatrixView& w, std::int64_t row, float* out) {
-  const StoredRow stored = stored_row(w, row);
-  const std::byte* codes = stored.codes;
-  const std::int64_t groups = w.cols / w.format.group;
-  for (std::int64_t g = 0; g < groups; ++g) {
-    const auto index = static_cast<std::size_t>(g);
-    const Vec scale = set1(load_float(stored.scales, w.format.float_type, index));
-    const Vec bias = set1(load_float(stored.biases, w.format.float_type, index));
-    for (int k = 0; k < w.format.group; k += kDotLanes) {
-      const Vec q = kBits == 4 ? load_u4(codes) : load_u8(codes);
-      store(out, fma(scale, q, bias));
-      codes += kDotLanes * kBits / 8;
-      out += kDotLanes;
+// `count` rows as floats, one after another.
+template <class Row>
+inline void expand_rows(StoredRows w, std::int64_t count, float* out) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    Row row(w, 0);
+    if constexpr (Row::kGroups) {
+      std::int64_t group = 0;
+      for (std::int64_t begin = 0; begin < w.cols; begin += w.group, ++group) {
+        row.begin_group(group);
+        for (std::int64_t k = begin; k < begin + w.group; k += kDotLanes)
+          store(out + k, row.read(k));
+      }
+    } else {
+      std::int64_t k = 0;
+      for (; k + kDotLanes <= w.cols; k += kDotLanes)
+        store(out + k, row.read(k));
+      if (k < w.cols) store_n(out + k, row.read_n(k, w.cols - k), w.cols - k);
     }
+    w.skip(1);
+    out += w.cols;
   }
 }
 
-template <bool kFourBits>
-inline void expand_float_codes(const quant::MatrixView& w, std::int64_t row, float* out) {
-  const StoredRow stored = stored_row(w, row);
-  const std::byte* codes = stored.codes;
-  const std::int64_t groups = w.cols / w.format.group;
-  for (std::int64_t g = 0; g < groups; ++g) {
-    const auto byte = std::to_integer<std::uint8_t>(stored.scales[g]);
-    const Vec scale = set1(w.format.kind == quant::Kind::kNvfp4 ? quant::e4m3_to_f32(byte)
-                                                                : quant::e8m0_to_f32(byte));
-    for (int k = 0; k < w.format.group; k += kDotLanes) {
-      store(out, mul(kFourBits ? lookup_u4(codes, kE2m1Values) : load_e4m3(codes), scale));
-      codes += kFourBits ? kDotLanes / 2 : kDotLanes;
-      out += kDotLanes;
-    }
-  }
-}
-
-// Row `row` as floats: quant::dequantize_row with vectors for the formats that matter.
-inline void expand_row(const quant::MatrixView& w, std::int64_t row, float* out) {
-  const quant::Format& f = w.format;
-  if (!f.quantized()) {
-    const std::byte* codes = w.codes + static_cast<std::size_t>(row) * quant::row_bytes(f, w.cols);
-    if (f.float_type == DType::kBF16) return expand_floats<ReadBF16>(codes, w.cols, out);
-    if (f.float_type == DType::kF16) return expand_floats<ReadF16>(codes, w.cols, out);
-    return expand_floats<ReadF32>(codes, w.cols, out);
-  }
-  if (f.kind == quant::Kind::kAffine && f.bits == 4) return expand_affine<4>(w, row, out);
-  if (f.kind == quant::Kind::kAffine && f.bits == 8) return expand_affine<8>(w, row, out);
-  if (f.kind == quant::Kind::kAffine) return quant::dequantize_row(w, row, out);
-  if (f.kind == quant::Kind::kMxfp8) return expand_float_codes<false>(w, row, out);
-  expand_float_codes<true>(w, row, out);
-}
-
-template <class Reader>
-inline void dot_stored_floats(const DotArgs& a) {
-  const auto row_bytes = static_cast<std::int64_t>(quant::row_bytes(a.w->format, a.w->cols));
-  tile_columns<Reader>({.w = a.w->codes + a.row_begin * row_bytes,
-                        .row_bytes = row_bytes,
-                        .cols = a.w->cols,
-                        .x = a.x,
-                        .out = a.out,
-                        .out_stride = a.out_stride},
-                       a.row_end - a.row_begin, a.x_count);
-}
-
-inline void dot_rows(const DotArgs& a) {
-  const quant::Format& f = a.w->format;
+// Few activation rows: expansion within the tile. Many: blocks of rows expanded to memory.
+template <class Row>
+inline void dot_stored(const DotArgs& a) {
   const std::int64_t cols = a.w->cols;
-  const bool few = a.x_count <= kTileColumnsMax;
-  if (few && !f.quantized()) {
-    if (f.float_type == DType::kBF16) return dot_stored_floats<ReadBF16>(a);
-    if (f.float_type == DType::kF16) return dot_stored_floats<ReadF16>(a);
-    return dot_stored_floats<ReadF32>(a);
+  StoredRows w = stored_rows(*a.w, a.row_begin);
+  const std::int64_t rows = a.row_end - a.row_begin;
+  if (a.x_count <= kColumnsMax<Row>) {
+    return tile_columns<Row>({.w = w, .x = a.x, .out = a.out, .out_stride = a.out_stride}, rows,
+                             a.x_count);
   }
-  const std::int64_t block = few ? 8 : expand_block_rows(cols);
-  for (std::int64_t row = a.row_begin; row < a.row_end; row += block) {
-    const std::int64_t count = a.row_end - row < block ? a.row_end - row : block;
-    for (std::int64_t i = 0; i < count; ++i)
-      expand_row(*a.w, row + i, a.scratch + i * cols);
-    dot_block(a.scratch, count, cols, a.x, a.x_count, a.out + (row - a.row_begin), a.out_stride);
+  const std::int64_t block = a.x_count <= kTileColumnsMax ? 8 : expand_block_rows(cols);
+  for (std::int64_t row = 0; row < rows; row += block) {
+    const std::int64_t count = rows - row < block ? rows - row : block;
+    expand_rows<Row>(w, count, a.scratch);
+    dot_block(a.scratch, count, cols, a.x, a.x_count, a.out + row, a.out_stride);
+    w.skip(count);
   }
+}
+
+// Calls visit.operator()<Row>() with the row type of the format.
+template <class Visit>
+inline void with_row_type(const quant::Format& f, const Visit& visit) {
+  switch (f.kind) {
+    case quant::Kind::kFloat:
+      if (f.float_type == DType::kBF16) return visit.template operator()<FloatRow<ReadBF16>>();
+      if (f.float_type == DType::kF16) return visit.template operator()<FloatRow<ReadF16>>();
+      return visit.template operator()<F32Row>();
+    case quant::Kind::kAffine:
+      if (f.bits == 2) return visit.template operator()<AffineRow<2>>();
+      if (f.bits == 3) return visit.template operator()<AffineRow<3>>();
+      if (f.bits == 4) return visit.template operator()<AffineRow<4>>();
+      if (f.bits == 5) return visit.template operator()<AffineRow<5>>();
+      if (f.bits == 6) return visit.template operator()<AffineRow<6>>();
+      return visit.template operator()<AffineRow<8>>();
+    case quant::Kind::kMxfp4:
+      return visit.template operator()<Fp4Row<false>>();
+    case quant::Kind::kNvfp4:
+      return visit.template operator()<Fp4Row<true>>();
+    case quant::Kind::kMxfp8:
+      return visit.template operator()<Fp8Row>();
+  }
+}
+
+struct DotVisit {
+  const DotArgs& args;
+  template <class Row>
+  void operator()() const {
+    dot_stored<Row>(args);
+  }
+};
+inline void dot_rows(const DotArgs& a) {
+  with_row_type(a.w->format, DotVisit{a});
+}
+
+struct ExpandVisit {
+  const quant::MatrixView& w;
+  std::int64_t row;
+  float* out;
+  template <class Row>
+  void operator()() const {
+    expand_rows<Row>(stored_rows(w, row), 1, out);
+  }
+};
+// Row `row` as floats: quant::dequantize_row, in vectors.
+inline void expand_row(const quant::MatrixView& w, std::int64_t row, float* out) {
+  with_row_type(w.format, ExpandVisit{w, row, out});
 }

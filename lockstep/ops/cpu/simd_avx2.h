@@ -19,6 +19,9 @@ struct Vec {
 inline constexpr int kTileColumnsMax = 6;
 inline constexpr int kTileRows[kTileColumnsMax + 1] = {0, 4, 2, 2, 1, 1, 1};
 inline constexpr int kBlockColumns = 3;
+inline constexpr int kFusedColumnsMax = 2;
+inline constexpr int kFusedRows[kFusedColumnsMax + 1] = {0, 2, 1};
+inline constexpr bool kAffineTables = false;
 inline constexpr int kValueColumns = 2;
 
 LOCKSTEP_INLINE __m256i low_lanes(std::int64_t n) {
@@ -150,6 +153,30 @@ LOCKSTEP_INLINE Vec load_f32(const std::byte* p) {
   return load(reinterpret_cast<const float*>(p));
 }
 
+template <class Int>
+LOCKSTEP_INLINE Int load_int(const std::byte* p) {
+  Int value;
+  std::memcpy(&value, p, sizeof(value));
+  return value;
+}
+// 2 kBits bytes, and no more: a row may end at the end of a mapped file.
+template <int kBits>
+LOCKSTEP_INLINE __m128i load_code_bytes(const std::byte* p) {
+  if constexpr (kBits == 8) {
+    return load_16_bytes(p);
+  } else if constexpr (kBits == 2) {
+    return _mm_cvtsi32_si128(load_int<std::int32_t>(p));
+  } else if constexpr (kBits == 3) {
+    const auto high = static_cast<std::int64_t>(load_int<std::uint16_t>(p + 4)) << 32;
+    return _mm_cvtsi64_si128(high | static_cast<std::int64_t>(load_int<std::uint32_t>(p)));
+  } else {
+    const __m128i low = _mm_cvtsi64_si128(load_int<std::int64_t>(p));
+    if constexpr (kBits == 4) return low;
+    if constexpr (kBits == 5) return _mm_insert_epi16(low, load_int<std::uint16_t>(p + 8), 4);
+    return _mm_insert_epi32(low, load_int<std::int32_t>(p + 8), 2);
+  }
+}
+
 struct Codes {
   __m256i lo, hi;
 };
@@ -158,40 +185,62 @@ LOCKSTEP_INLINE Codes bytes_to_lanes(__m128i bytes) {
 }
 // 8 bytes as 16 nibbles, one a lane.
 LOCKSTEP_INLINE Codes nibbles(const std::byte* p) {
-  const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
+  const __m128i bytes = load_code_bytes<4>(p);
   const __m128i mask = _mm_set1_epi8(15);
   const __m128i low = _mm_and_si128(bytes, mask);
   const __m128i high = _mm_and_si128(_mm_srli_epi16(bytes, 4), mask);
   return bytes_to_lanes(_mm_unpacklo_epi8(low, high));
 }
-LOCKSTEP_INLINE Vec to_floats(Codes c) {
+// Lane i's code begins at bit `bit_of(i)`: two bytes to the lane, shift, mask.
+template <int kBits, int kFirst>
+LOCKSTEP_INLINE __m256i code_half(__m256i raw) {
+  alignas(32) static constexpr auto kBytes = [] {
+    std::array<std::int8_t, 32> bytes{};
+    for (int i = 0; i < 8; ++i) {
+      const int bit = (kFirst + i) * kBits;
+      const auto at = static_cast<std::size_t>(4 * i);
+      bytes[at] = static_cast<std::int8_t>(bit / 8);
+      bytes[at + 1] = static_cast<std::int8_t>(bit % 8 + kBits > 8 ? bit / 8 + 1 : -1);
+      bytes[at + 2] = bytes[at + 3] = -1;
+    }
+    return bytes;
+  }();
+  const __m256i order = _mm256_load_si256(reinterpret_cast<const __m256i*>(kBytes.data()));
+  const __m256i shift = _mm256_setr_epi32(kFirst * kBits % 8, (kFirst + 1) * kBits % 8,
+                                          (kFirst + 2) * kBits % 8, (kFirst + 3) * kBits % 8,
+                                          (kFirst + 4) * kBits % 8, (kFirst + 5) * kBits % 8,
+                                          (kFirst + 6) * kBits % 8, (kFirst + 7) * kBits % 8);
+  const __m256i codes = _mm256_srlv_epi32(_mm256_shuffle_epi8(raw, order), shift);
+  return _mm256_and_si256(codes, _mm256_set1_epi32((1 << kBits) - 1));
+}
+template <int kBits>
+LOCKSTEP_INLINE Vec load_codes(const std::byte* p) {
+  Codes c;
+  if constexpr (kBits == 8) {
+    c = bytes_to_lanes(load_16_bytes(p));
+  } else if constexpr (kBits == 4) {
+    c = nibbles(p);
+  } else {
+    const __m256i raw = _mm256_broadcastsi128_si256(load_code_bytes<kBits>(p));
+    c = {code_half<kBits, 0>(raw), code_half<kBits, 8>(raw)};
+  }
   return {_mm256_cvtepi32_ps(c.lo), _mm256_cvtepi32_ps(c.hi)};
 }
-LOCKSTEP_INLINE Vec load_u4(const std::byte* p) {
-  return to_floats(nibbles(p));
-}
-LOCKSTEP_INLINE Vec load_u8(const std::byte* p) {
-  return to_floats(bytes_to_lanes(load_16_bytes(p)));
-}
-LOCKSTEP_INLINE __m256 lookup_half(__m256i codes, __m256 low, __m256 high) {
+LOCKSTEP_INLINE __m256 lookup_half(__m256i codes, Vec table) {
   const __m256 upper = _mm256_castsi256_ps(_mm256_slli_epi32(codes, 28));  // bit 3 to the sign
-  return _mm256_blendv_ps(_mm256_permutevar8x32_ps(low, codes),
-                          _mm256_permutevar8x32_ps(high, codes), upper);
+  return _mm256_blendv_ps(_mm256_permutevar8x32_ps(table.lo, codes),
+                          _mm256_permutevar8x32_ps(table.hi, codes), upper);
 }
-LOCKSTEP_INLINE Vec lookup_u4(const std::byte* p, const float table[16]) {
+LOCKSTEP_INLINE Vec lookup_codes4(const std::byte* p, Vec table) {
   const Codes c = nibbles(p);
-  const __m256 low = _mm256_loadu_ps(table), high = _mm256_loadu_ps(table + 8);
-  return {lookup_half(c.lo, low, high), lookup_half(c.hi, low, high)};
-}
-LOCKSTEP_INLINE __m256 e4m3_half(__m256i codes) {
-  const __m256i magnitude = _mm256_slli_epi32(_mm256_and_si256(codes, _mm256_set1_epi32(0x7f)), 20);
-  const __m256i sign = _mm256_slli_epi32(_mm256_and_si256(codes, _mm256_set1_epi32(0x80)), 24);
-  const __m256 value = _mm256_mul_ps(_mm256_castsi256_ps(magnitude), _mm256_set1_ps(0x1p120f));
-  return _mm256_or_ps(value, _mm256_castsi256_ps(sign));
+  return {lookup_half(c.lo, table), lookup_half(c.hi, table)};
 }
 LOCKSTEP_INLINE Vec load_e4m3(const std::byte* p) {
-  const Codes c = bytes_to_lanes(load_16_bytes(p));
-  return {e4m3_half(c.lo), e4m3_half(c.hi)};
+  const __m256i high = _mm256_slli_epi16(_mm256_cvtepu8_epi16(load_16_bytes(p)), 8);
+  const __m256i half = _mm256_and_si256(_mm256_srai_epi16(high, 1), _mm256_set1_epi16(-0x4001));
+  const __m256 factor = _mm256_set1_ps(256.0f);
+  return {_mm256_mul_ps(_mm256_cvtph_ps(_mm256_castsi256_si128(half)), factor),
+          _mm256_mul_ps(_mm256_cvtph_ps(_mm256_extracti128_si256(half, 1)), factor)};
 }
 
 }  // namespace lockstep::ops::cpu::avx2

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <immintrin.h>
 
 #include "lockstep/ops/cpu/target.h"
@@ -19,6 +20,9 @@ struct Vec {
 inline constexpr int kTileColumnsMax = 9;
 inline constexpr int kTileRows[kTileColumnsMax + 1] = {0, 8, 8, 4, 4, 4, 4, 4, 2, 2};
 inline constexpr int kBlockColumns = 6;
+inline constexpr int kFusedColumnsMax = 5;
+inline constexpr int kFusedRows[kFusedColumnsMax + 1] = {0, 4, 4, 4, 4, 4};
+inline constexpr bool kAffineTables = true;
 inline constexpr int kValueColumns = 4;
 
 LOCKSTEP_INLINE __mmask16 low_lanes(std::int64_t n) {
@@ -131,28 +135,55 @@ LOCKSTEP_INLINE Vec load_f32(const std::byte* p) {
   return {_mm512_loadu_ps(p)};
 }
 
-// 8 bytes as 16 nibbles, one a lane.
-LOCKSTEP_INLINE __m512i nibbles(const std::byte* p) {
-  const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
-  const __m512i twice = _mm512_cvtepu8_epi32(_mm_unpacklo_epi8(bytes, bytes));
-  const __m512i shift = _mm512_setr_epi32(0, 4, 0, 4, 0, 4, 0, 4, 0, 4, 0, 4, 0, 4, 0, 4);
-  return _mm512_and_si512(_mm512_srlv_epi32(twice, shift), _mm512_set1_epi32(15));
+template <class Int>
+LOCKSTEP_INLINE Int load_int(const std::byte* p) {
+  Int value;
+  std::memcpy(&value, p, sizeof(value));
+  return value;
 }
-LOCKSTEP_INLINE Vec load_u4(const std::byte* p) {
-  return {_mm512_cvtepi32_ps(nibbles(p))};
+// Which two bytes hold lane i's code, and where it begins in them.
+template <int kBits>
+struct CodeLanes {
+  alignas(64) std::int8_t bytes[64];
+  alignas(64) std::int32_t shift[16];
+  constexpr CodeLanes() : bytes{}, shift{} {
+    for (int i = 0; i < 16; ++i) {
+      const int first = i * kBits / 8;
+      const bool straddles = i * kBits % 8 + kBits > 8;
+      bytes[4 * i] = static_cast<std::int8_t>(first);
+      bytes[4 * i + 1] = static_cast<std::int8_t>(straddles ? first + 1 : -1);
+      bytes[4 * i + 2] = bytes[4 * i + 3] = -1;
+      shift[i] = i * kBits % 8;
+    }
+  }
+};
+template <int kBits>
+inline constexpr CodeLanes<kBits> kCodeLanes;
+
+template <int kBits>
+LOCKSTEP_INLINE Vec load_codes(const std::byte* p) {
+  if constexpr (kBits == 8) {
+    return {_mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(load_16_bytes(p)))};
+  } else {
+    constexpr auto kRead = static_cast<__mmask16>((1u << (2 * kBits)) - 1u);
+    const __m512i raw = _mm512_broadcast_i32x4(_mm_maskz_loadu_epi8(kRead, p));
+    const CodeLanes<kBits>& lanes = kCodeLanes<kBits>;
+    const __m512i windows = _mm512_shuffle_epi8(raw, _mm512_load_si512(lanes.bytes));
+    const __m512i codes = _mm512_srlv_epi32(windows, _mm512_load_si512(lanes.shift));
+    return {_mm512_cvtepi32_ps(_mm512_and_si512(codes, _mm512_set1_epi32((1 << kBits) - 1)))};
+  }
 }
-LOCKSTEP_INLINE Vec load_u8(const std::byte* p) {
-  return {_mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(load_16_bytes(p)))};
-}
-LOCKSTEP_INLINE Vec lookup_u4(const std::byte* p, const float table[16]) {
-  return {_mm512_permutexvar_ps(nibbles(p), _mm512_loadu_ps(table))};
+LOCKSTEP_INLINE Vec lookup_codes4(const std::byte* p, Vec table) {
+  const __m512i low = _mm512_set1_epi32(load_int<std::int32_t>(p));
+  const __m512i both = _mm512_mask_set1_epi32(low, 0xff00, load_int<std::int32_t>(p + 4));
+  const __m512i shift = _mm512_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28, 0, 4, 8, 12, 16, 20, 24, 28);
+  // The permutation looks at the lowest 4 bits only.
+  return {_mm512_permutexvar_ps(_mm512_srlv_epi32(both, shift), table.r)};
 }
 LOCKSTEP_INLINE Vec load_e4m3(const std::byte* p) {
-  const __m512i codes = _mm512_cvtepu8_epi32(load_16_bytes(p));
-  const __m512i magnitude = _mm512_slli_epi32(_mm512_and_si512(codes, _mm512_set1_epi32(0x7f)), 20);
-  const __m512i sign = _mm512_slli_epi32(_mm512_and_si512(codes, _mm512_set1_epi32(0x80)), 24);
-  const __m512 value = _mm512_mul_ps(_mm512_castsi512_ps(magnitude), _mm512_set1_ps(0x1p120f));
-  return {_mm512_or_ps(value, _mm512_castsi512_ps(sign))};
+  const __m256i high = _mm256_slli_epi16(_mm256_cvtepu8_epi16(load_16_bytes(p)), 8);
+  const __m256i half = _mm256_and_si256(_mm256_srai_epi16(high, 1), _mm256_set1_epi16(-0x4001));
+  return {_mm512_mul_ps(_mm512_cvtph_ps(half), _mm512_set1_ps(256.0f))};
 }
 
 }  // namespace lockstep::ops::cpu::avx512

@@ -24,6 +24,11 @@ struct Vec {
 inline constexpr int kTileColumnsMax = 4;
 inline constexpr int kTileRows[kTileColumnsMax + 1] = {0, 1, 1, 1, 1};
 inline constexpr int kBlockColumns = 4;
+// The same for quantised rows, expanded within the tile; more activation rows expand to memory.
+inline constexpr int kFusedColumnsMax = 1;
+inline constexpr int kFusedRows[kFusedColumnsMax + 1] = {0, 1};
+// Affine 4-bit groups as a table of 16 numbers, instead of a product each.
+inline constexpr bool kAffineTables = true;
 inline constexpr int kValueColumns = 2;  // vectors of values that one tile of attention takes
 
 template <class F>
@@ -121,29 +126,29 @@ inline Vec load_f16(const std::byte* p) {
 inline Vec load_f32(const std::byte* p) {
   return each([&](int i) { return load_float(p, DType::kF32, static_cast<std::size_t>(i)); });
 }
-// 16 unsigned codes as floats: of 4 bits (8 bytes, low nibble first) and of 8 bits.
-inline Vec load_u4(const std::byte* p) {
+// 16 unsigned codes of kBits bits, as floats. Reads 2 kBits bytes.
+template <int kBits>
+inline Vec load_codes(const std::byte* p) {
   return each([&](int i) {
-    const auto byte = std::to_integer<unsigned>(p[i / 2]);
-    return static_cast<float>(i % 2 == 0 ? byte & 15u : byte >> 4);
+    const int bit = i * kBits;
+    unsigned window = std::to_integer<unsigned>(p[bit / 8]);
+    if (bit % 8 + kBits > 8) window |= std::to_integer<unsigned>(p[bit / 8 + 1]) << 8;
+    return static_cast<float>((window >> (bit % 8)) & ((1u << kBits) - 1u));
   });
 }
-inline Vec load_u8(const std::byte* p) {
-  return each([&](int i) { return static_cast<float>(std::to_integer<unsigned>(p[i])); });
-}
-// 16 entries of a table by 4-bit code.
-inline Vec lookup_u4(const std::byte* p, const float table[16]) {
+// table[code] for 16 codes of 4 bits.
+inline Vec lookup_codes4(const std::byte* p, Vec table) {
   return each([&](int i) {
     const auto byte = std::to_integer<unsigned>(p[i / 2]);
-    return table[i % 2 == 0 ? byte & 15u : byte >> 4];
+    return table.lane[i % 2 == 0 ? byte & 15u : byte >> 4];
   });
 }
-// 16 E4M3 numbers: the 7 magnitude bits moved to a float's place are 2^-120 too small.
+// 16 E4M3 numbers: as half floats their exponents are 8 too small.
 inline Vec load_e4m3(const std::byte* p) {
   return each([&](int i) {
-    const auto byte = std::to_integer<std::uint32_t>(p[i]);
-    const float magnitude = std::bit_cast<float>((byte & 0x7fu) << 20) * 0x1p120f;
-    return (byte & 0x80u) != 0 ? -magnitude : magnitude;
+    const auto byte = std::to_integer<unsigned>(p[i]);
+    const unsigned half = (byte & 0x80u) << 8 | (byte & 0x7fu) << 7;
+    return f16_to_f32(static_cast<std::uint16_t>(half)) * 256.0f;
   });
 }
 
