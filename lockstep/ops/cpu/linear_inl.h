@@ -9,23 +9,42 @@ struct TileArgs {
   std::int64_t out_stride;
 };
 
-// sum[m][i] += w[i] * x[m] over columns [begin, end), a multiple of 16 wide.
+// sum[m][i] += w[i] * x[m] for the 16 columns from k on.
 template <class Row, int kRows, int kCols>
-LOCKSTEP_INLINE void accumulate(const Row (&row)[kRows], const float* const (&x)[kCols],
-                                std::int64_t begin, std::int64_t end, Vec (&sum)[kCols][kRows]) {
-  for (std::int64_t k = begin; k < end; k += kDotLanes) {
-    Vec w[kRows];
+LOCKSTEP_INLINE void accumulate_vector(const Row (&row)[kRows], const float* const (&x)[kCols],
+                                       std::int64_t k, Vec (&sum)[kCols][kRows]) {
+  Vec w[kRows];
+  LOCKSTEP_UNROLL
+  for (int i = 0; i < kRows; ++i)
+    w[i] = row[i].read(k);
+  LOCKSTEP_UNROLL
+  for (int m = 0; m < kCols; ++m) {
+    const Vec xv = load(x[m] + k);
     LOCKSTEP_UNROLL
     for (int i = 0; i < kRows; ++i)
-      w[i] = row[i].read(k);
+      sum[m][i] = fma(w[i], xv, sum[m][i]);
+  }
+}
+
+// Columns [begin, end), a multiple of 16 wide. Also asks for the bytes `ahead` of these, which are
+// the next tile's: rows are too short and too many for the hardware to see them coming.
+template <class Row, int kRows, int kCols>
+LOCKSTEP_INLINE void accumulate(const Row (&row)[kRows], const float* const (&x)[kCols],
+                                std::int64_t begin, std::int64_t end, std::int64_t ahead,
+                                Vec (&sum)[kCols][kRows]) {
+  constexpr int kStep = Row::kPrefetchColumns;
+  std::int64_t k = begin;
+  for (; k + kStep <= end; k += kStep) {
     LOCKSTEP_UNROLL
-    for (int m = 0; m < kCols; ++m) {
-      const Vec xv = load(x[m] + k);
-      LOCKSTEP_UNROLL
-      for (int i = 0; i < kRows; ++i)
-        sum[m][i] = fma(w[i], xv, sum[m][i]);
+    for (int i = 0; i < kRows; ++i)
+      __builtin_prefetch(row[i].at(k) + ahead);
+    LOCKSTEP_UNROLL
+    for (int v = 0; v < kStep; v += kDotLanes) {
+      accumulate_vector<Row, kRows, kCols>(row, x, k + v, sum);
     }
   }
+  for (; k < end; k += kDotLanes)
+    accumulate_vector<Row, kRows, kCols>(row, x, k, sum);
 }
 
 template <int kRows, int kCols>
@@ -65,17 +84,18 @@ inline void tile(const TileArgs& a) {
       sum[m][i] = zero();
   }
   auto rows = make_rows<Row>(a.w, std::make_index_sequence<static_cast<std::size_t>(kRows)>());
+  const std::int64_t ahead = kRows * a.w.row_bytes;
   if constexpr (Row::kGroups) {
     std::int64_t group = 0;
     for (std::int64_t k = 0; k < a.w.cols; k += a.w.group, ++group) {
       LOCKSTEP_UNROLL
       for (int i = 0; i < kRows; ++i)
         rows.row[i].begin_group(group);
-      accumulate<Row, kRows, kCols>(rows.row, x, k, k + a.w.group, sum);
+      accumulate<Row, kRows, kCols>(rows.row, x, k, k + a.w.group, ahead, sum);
     }
   } else {
     const std::int64_t whole = a.w.cols / kDotLanes * kDotLanes;
-    accumulate<Row, kRows, kCols>(rows.row, x, 0, whole, sum);
+    accumulate<Row, kRows, kCols>(rows.row, x, 0, whole, ahead, sum);
     if (const std::int64_t n = a.w.cols - whole; n > 0) {
       LOCKSTEP_UNROLL
       for (int i = 0; i < kRows; ++i) {

@@ -63,14 +63,16 @@ struct ReadBF16 {
 template <class Reader>
 struct FloatRow {
   static constexpr bool kGroups = false;
+  static constexpr int kPrefetchColumns = 64 / Reader::kBytes;
   const std::byte* p;
   LOCKSTEP_INLINE FloatRow(const StoredRows& rows, std::int64_t i)
       : p(rows.codes + i * rows.row_bytes) {}
   LOCKSTEP_INLINE void begin_group(std::int64_t) {}
-  LOCKSTEP_INLINE Vec read(std::int64_t k) const { return Reader::read(p + k * Reader::kBytes); }
+  LOCKSTEP_INLINE const std::byte* at(std::int64_t k) const { return p + k * Reader::kBytes; }
+  LOCKSTEP_INLINE Vec read(std::int64_t k) const { return Reader::read(at(k)); }
   inline Vec read_n(std::int64_t k, std::int64_t n) const {
     std::byte padded[64] = {};
-    std::memcpy(padded, p + k * Reader::kBytes, static_cast<std::size_t>(n * Reader::kBytes));
+    std::memcpy(padded, at(k), static_cast<std::size_t>(n * Reader::kBytes));
     return Reader::read(padded);
   }
 };
@@ -79,6 +81,7 @@ struct FloatRow {
 template <int kBits>
 struct AffineRow {
   static constexpr bool kGroups = true;
+  static constexpr int kPrefetchColumns = 32;
   static constexpr bool kTable = kBits == 4 && kAffineTables;
   const std::byte *codes, *scales, *biases;
   DType type;
@@ -95,8 +98,9 @@ struct AffineRow {
     bias = set1(scale_at(biases, type, g));
     if constexpr (kTable) bias = fma(scale, load(kCodeValues), bias);
   }
+  LOCKSTEP_INLINE const std::byte* at(std::int64_t k) const { return codes + k * kBits / 8; }
   LOCKSTEP_INLINE Vec read(std::int64_t k) const {
-    const std::byte* p = codes + k * kBits / 8;
+    const std::byte* p = at(k);
     if constexpr (kTable) {
       return lookup_codes4(p, bias);
     } else {
@@ -120,6 +124,7 @@ LOCKSTEP_INLINE float e4m3_scale(std::byte byte) {
 template <bool kE4m3Scale>
 struct Fp4Row {
   static constexpr bool kGroups = true;
+  static constexpr int kPrefetchColumns = kE4m3Scale ? 16 : 32;
   const std::byte *codes, *scales;
   Vec table;
   LOCKSTEP_INLINE Fp4Row(const StoredRows& rows, std::int64_t i)
@@ -130,13 +135,15 @@ struct Fp4Row {
     const float scale = kE4m3Scale ? e4m3_scale(scales[g]) : e8m0_scale(scales[g]);
     table = mul(load(kValues), set1(scale));
   }
-  LOCKSTEP_INLINE Vec read(std::int64_t k) const { return lookup_codes4(codes + k / 2, table); }
+  LOCKSTEP_INLINE const std::byte* at(std::int64_t k) const { return codes + k / 2; }
+  LOCKSTEP_INLINE Vec read(std::int64_t k) const { return lookup_codes4(at(k), table); }
   static constexpr float kValues[16] = {0.0f,  0.5f,  1.0f,  1.5f,  2.0f,  3.0f,  4.0f,  6.0f,
                                         -0.0f, -0.5f, -1.0f, -1.5f, -2.0f, -3.0f, -4.0f, -6.0f};
 };
 
 struct Fp8Row {
   static constexpr bool kGroups = true;
+  static constexpr int kPrefetchColumns = 32;
   const std::byte *codes, *scales;
   Vec scale;
   LOCKSTEP_INLINE Fp8Row(const StoredRows& rows, std::int64_t i)
@@ -144,5 +151,6 @@ struct Fp8Row {
         scales(rows.scales + i * rows.scale_bytes),
         scale(zero()) {}
   LOCKSTEP_INLINE void begin_group(std::int64_t g) { scale = set1(e8m0_scale(scales[g])); }
-  LOCKSTEP_INLINE Vec read(std::int64_t k) const { return mul(load_e4m3(codes + k), scale); }
+  LOCKSTEP_INLINE const std::byte* at(std::int64_t k) const { return codes + k; }
+  LOCKSTEP_INLINE Vec read(std::int64_t k) const { return mul(load_e4m3(at(k)), scale); }
 };
