@@ -19,7 +19,7 @@ inline constexpr std::size_t kTensorNameBytesMax = 1024;
 inline constexpr std::size_t kShardsMax = 4096;
 inline constexpr std::size_t kJsonFileBytesMax = 256 * kMiB;  // tokenizer.json of large vocabularies
 inline constexpr std::size_t kJsonDepthMax = 128;
-inline constexpr std::size_t kTemplateFileBytesMax = 1 * kMiB;
+inline constexpr std::size_t kTemplateFileBytesMax = 256 * kKiB;
 
 // Model geometry (config.json). Generous: ten times the largest of the family.
 inline constexpr std::int64_t kLayersMax = 1024;
@@ -37,6 +37,7 @@ inline constexpr std::int64_t kContextTokensMax = 4'194'304;
 // Requests.
 inline constexpr std::size_t kPromptBytesMax = 64 * kMiB;
 inline constexpr std::size_t kRequestLineBytesMax = 64 * kMiB;
+inline constexpr std::size_t kResultLineBytesMax = 1 * kGiB;  // long answers with log-probabilities
 inline constexpr std::size_t kStopStringsMax = 64;
 inline constexpr std::size_t kStopStringBytesMax = 1024;
 inline constexpr std::size_t kLogitBiasMax = 4096;
@@ -51,6 +52,8 @@ inline constexpr std::int64_t kChunkGrain = 64;
 
 // Chat template.
 inline constexpr std::uint64_t kTemplateFuel = 8'000'000;  // steps; bounds memory to 64 bytes each
+inline constexpr std::size_t kTemplateHeapBytesMax = 512 * kMiB;
 inline constexpr std::size_t kTemplateOutputBytesMax = 64 * kMiB;
+inline constexpr std::uint64_t kTemplateSecondsMax = 10;
 
 }  // namespace lockstep::limits

@@ -2,6 +2,7 @@
 #include "lockstep/cli/arguments.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <functional>
@@ -177,6 +178,11 @@ int dispatch(const std::vector<std::unique_ptr<Command>>& commands, int argc, ch
   // Known before parsing, so that a wrong command line is reported as an object as well.
   for (int i = 1; i < argc; ++i) {
     if (std::string(argv[i]) == "--json") console.set_json(true);
+  }
+  const auto is_first_word = [&](const auto& command) { return command->name() == argv[1]; };
+  if (argc > 1 && argv[1][0] != '-' &&
+      std::none_of(commands.begin(), commands.end(), is_first_word)) {
+    return console.usage_error({ErrorCode::kInvalidArgument, "is no command", argv[1]});
   }
   try {
     app.parse(argc, argv);

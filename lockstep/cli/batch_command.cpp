@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Requests from a file, stepped together. Results are written line by line as they finish, so a
 // killed run loses only what was under way, and the next one goes on from there.
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -19,75 +24,84 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Reads one line of bounded length. The rest of a line that is too long is skipped.
+std::string system_text(const char* what) {
+  return std::string(what) + ": " + std::strerror(errno);
+}
+
+// Reads lines of bounded length.
 class LineReader {
  public:
-  explicit LineReader(const std::string& path) : stream_(path, std::ios::binary) {}
-  bool open() const { return stream_.is_open(); }
+  LineReader(const std::string& path, std::size_t bytes_max)
+      : file_(std::fopen(path.c_str(), "rb")), bytes_max_(bytes_max) {}
+  bool open() const { return file_ != nullptr; }
+  bool failed() const { return std::ferror(file_.get()) != 0; }
   std::int64_t line_number() const { return line_number_; }
-  bool bad() const { return stream_.bad(); }
 
-  // False at the end. `too_long` lines come back empty.
-  bool next(std::string& line, bool& too_long) {
-    line.clear();
-    too_long = false;
-    std::streambuf& buffer = *stream_.rdbuf();
-    int c = buffer.sbumpc();
-    if (c == std::char_traits<char>::eof()) return false;
+  struct Line {
+    std::string text;       // without its end; empty when too long
+    bool too_long = false;  // its rest was skipped
+    bool ended = false;     // by a line break; the last one may lack it
+  };
+  // Nothing at the end.
+  std::optional<Line> next() {
+    int c = std::getc(file_.get());
+    if (c == EOF) return std::nullopt;
     ++line_number_;
-    for (; c != '\n' && c != std::char_traits<char>::eof(); c = buffer.sbumpc()) {
-      if (line.size() < limits::kRequestLineBytesMax) {
-        line.push_back(static_cast<char>(c));
+    Line line;
+    for (; c != '\n' && c != EOF; c = std::getc(file_.get())) {
+      if (line.text.size() < bytes_max_) {
+        line.text.push_back(static_cast<char>(c));
       } else {
-        too_long = true;
+        line.too_long = true;
       }
     }
-    if (too_long) line.clear();
-    return true;
+    line.ended = c == '\n';
+    if (line.too_long) line.text.clear();
+    return line;
   }
 
  private:
-  std::ifstream stream_;
+  struct Close {
+    void operator()(std::FILE* file) const { std::fclose(file); }
+  };
+  std::unique_ptr<std::FILE, Close> file_;
+  std::size_t bytes_max_;
   std::int64_t line_number_ = 0;
 };
 
-// What an earlier run already wrote. A last line without its end was being written when that run
-// was killed; it is cut off.
+// What an earlier run already wrote.
 struct Finished {
   std::set<std::string> ids;
   std::set<std::int64_t> lines;  // of requests without a usable id
 };
 
+// A last line without its end was being written when that run was killed; it is cut off.
 Result<Finished> read_finished(const std::string& path) {
   Finished finished;
-  LineReader reader(path);
-  if (!reader.open()) return finished;
-  std::string line;
-  bool too_long = false;
+  std::error_code error;
+  if (!fs::is_regular_file(path, error)) return finished;  // new, or a pipe
+  LineReader reader(path, limits::kResultLineBytesMax);
+  if (!reader.open()) return Error{ErrorCode::kIo, system_text("can't be read"), path};
   std::uintmax_t whole_bytes = 0;
-  const std::uintmax_t size = fs::file_size(path);
-  while (reader.next(line, too_long)) {
-    const std::uintmax_t end = whole_bytes + line.size() + 1;
-    if (end > size || too_long) break;
-    const auto json = io::parse_json(line, path);
-    if (!json.ok()) {
+  while (const auto line = reader.next()) {
+    if (!line->ended) break;
+    const auto json = io::parse_json(line->text, path);
+    if (line->too_long || !json.ok() || !json->is_object()) {
       return Error{ErrorCode::kFormat,
                    "line " + std::to_string(reader.line_number()) +
                        " is no result of an earlier run; name another file, or remove this one",
                    path};
     }
-    whole_bytes = end;
+    whole_bytes += line->text.size() + 1;
     if (const io::Json* number = json->find("line"); number != nullptr && number->is_integer()) {
       finished.lines.insert(number->as_int());
     } else if (const io::Json* id = json->find("id")) {
       finished.ids.insert(id->dump());
     }
   }
-  if (whole_bytes != size) {
-    std::error_code error;
-    fs::resize_file(path, whole_bytes, error);
-    if (error) return Error{ErrorCode::kIo, "can't be cut: " + error.message(), path};
-  }
+  if (reader.failed()) return Error{ErrorCode::kIo, "can't be read to its end", path};
+  if (whole_bytes != fs::file_size(path, error)) fs::resize_file(path, whole_bytes, error);
+  if (error) return Error{ErrorCode::kIo, "can't be cut: " + error.message(), path};
   return finished;
 }
 
@@ -111,10 +125,10 @@ class BatchRun {
 
   Status run(const std::string& in_path) {
     LOCKSTEP_TRY(finished_, read_finished(out_path_));
-    LineReader reader(in_path);
-    if (!reader.open()) return Error{ErrorCode::kNotFound, "can't be opened", in_path};
+    LineReader reader(in_path, limits::kRequestLineBytesMax);
+    if (!reader.open()) return Error{ErrorCode::kNotFound, system_text("can't be opened"), in_path};
     out_.open(out_path_, std::ios::binary | std::ios::app);
-    if (!out_) return Error{ErrorCode::kIo, "can't be opened for writing", out_path_};
+    if (!out_) return Error{ErrorCode::kIo, system_text("can't be opened for writing"), out_path_};
     bool more = true;
     while (more || !jobs_.empty()) {
       while (more && static_cast<int>(jobs_.size()) < parallel_) {
@@ -129,7 +143,7 @@ class BatchRun {
                      out_path_};
       }
     }
-    if (reader.bad()) return Error{ErrorCode::kIo, "can't be read to its end", in_path};
+    if (reader.failed()) return Error{ErrorCode::kIo, "can't be read to its end", in_path};
     return {};
   }
 
@@ -140,13 +154,12 @@ class BatchRun {
  private:
   // Reads one line and submits it. False at the end of the file.
   Result<bool> take_line(LineReader& reader) {
-    std::string line;
-    bool too_long = false;
-    if (!reader.next(line, too_long)) return false;
+    const auto line = reader.next();
+    if (!line) return false;
     const std::int64_t number = reader.line_number();
-    if (!too_long && line.find_first_not_of(" \t\r") == std::string::npos) return true;
+    if (!line->too_long && line->text.find_first_not_of(" \t\r") == std::string::npos) return true;
     Job job;
-    if (auto status = read_job(line, too_long, job); !status.ok()) {
+    if (auto status = read_job(line->text, line->too_long, job); !status.ok()) {
       // Only lines whose id is missing or taken are known by their number.
       const bool named = !job.id.is_null() && seen_.count(job.id.dump()) == 0;
       if (named) seen_.insert(job.id.dump());

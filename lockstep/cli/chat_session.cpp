@@ -7,6 +7,7 @@
 #include <string_view>
 #include <utility>
 
+#include "lockstep/cli/answer_display.h"
 #include "lockstep/cli/model_options.h"
 #include "lockstep/cli/statistics.h"
 
@@ -115,16 +116,14 @@ Status ChatSession::ask(const char* role, std::string content) {
   messages_.push_back(text_message(role, std::move(content)));
   request.messages = messages_with_system();
   request.tools = tools_;
-  const auto show = [&](const text::AnswerStream::Delta& delta) {
-    console_.reasoning(delta.reasoning);
-    if (!delta.content.empty()) console_.out(delta.content);
-  };
+  AnswerDisplay display(console_);
+  const auto show = [&](const text::AnswerStream::Delta& delta) { display.show(delta); };
   auto answer = decode::generate(runtime_, engine_, request, show, &interrupt_flag());
   if (!answer.ok()) {
     messages_.as_array().pop_back();
     return answer.error();
   }
-  end_answer(console_, answer->answer);
+  display.finish(answer->answer);
   messages_.push_back(assistant_message(answer->answer));
   last_ = std::move(*answer);
   return {};
@@ -170,7 +169,7 @@ Status ChatSession::system(const std::string& rest) {
   return {};
 }
 
-// A value that is no JSON is a text: `/set stop END`.
+// A value that is no JSON, or not of the right kind, is a text: `/set stop END`.
 Status ChatSession::set(const std::string& rest) {
   const std::size_t space = std::min(rest.find(' '), rest.size());
   const std::string name = rest.substr(0, space);
@@ -179,7 +178,10 @@ Status ChatSession::set(const std::string& rest) {
   if (begin == std::string::npos) return set_field(name, nullptr);
   const std::string text = rest.substr(begin);
   auto value = io::parse_json(text, name);
-  return set_field(name, value.ok() ? std::move(*value) : io::Json(text));
+  if (!value.ok()) return set_field(name, text);
+  Status status = set_field(name, std::move(*value));
+  // `/set stop 1` means the text "1".
+  return status.ok() || !set_field(name, text).ok() ? std::move(status) : Status();
 }
 
 Status ChatSession::thinking(const std::string& rest) {

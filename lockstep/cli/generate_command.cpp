@@ -3,6 +3,7 @@
 #include <string>
 
 #include "lockstep/base/limits.h"
+#include "lockstep/cli/answer_display.h"
 #include "lockstep/cli/command.h"
 #include "lockstep/cli/commands.h"
 #include "lockstep/cli/model_options.h"
@@ -60,14 +61,18 @@ class GenerateCommand : public Command {
     if (!runtime.ok()) return console.fail(runtime.error());
     decode::Engine engine((*runtime)->model(), (*runtime)->tokenizer().size(),
                           {.sequences_max = 1});
+    AnswerDisplay display(console);
     const auto show = [&](const text::AnswerStream::Delta& delta) {
-      if (json_) return;
-      console.reasoning(delta.reasoning);
-      if (!delta.content.empty()) console.out(delta.content);
+      if (!json_) display.show(delta);
     };
     auto result = decode::generate(**runtime, engine, *request, show, &interrupt_flag());
     if (!result.ok()) return console.fail(result.error());
-    show_rest(console, **runtime, *request, *result);
+    if (json_) {
+      console.out_json(to_json(**runtime, *request, *result));
+    } else {
+      display.finish(result->answer);
+    }
+    if (stats_) console.note(statistics_text(*result));
     return result->outcome.reason == decode::FinishReason::kCancelled ? kExitFailure : kExitOk;
   }
 
@@ -102,17 +107,6 @@ class GenerateCommand : public Command {
       LOCKSTEP_TRY(request.prompt, console.read_input(limits::kPromptBytesMax));
     }
     return request;
-  }
-
-  void show_rest(Console& console, const decode::Runtime& runtime,
-                 const decode::GenerateRequest& request,
-                 const decode::GenerateResult& result) const {
-    if (json_) {
-      console.out_json(to_json(runtime, request, result));
-    } else {
-      end_answer(console, result.answer);
-    }
-    if (stats_) console.note(statistics_text(result));
   }
 
   ModelOptions model_;

@@ -39,14 +39,4 @@ std::string statistics_text(const decode::GenerateResult& result) {
   return text;
 }
 
-void end_answer(Console& console, const text::Answer& answer) {
-  if (!answer.text.empty() && answer.text.back() != '\n') console.out("\n");
-  for (const text::ToolCall& call : answer.tool_calls) {
-    io::Json json = io::Json::object();
-    json.set("name", call.name);
-    json.set("arguments", call.arguments);
-    console.out_json(json, -1);
-  }
-}
-
 }  // namespace lockstep::cli

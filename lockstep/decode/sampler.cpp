@@ -17,7 +17,7 @@ constexpr float kNegativeInfinity = -std::numeric_limits<float>::infinity();
 
 Error out_of_range(const char* name, double value, const char* allowed) {
   return {ErrorCode::kInvalidArgument,
-          std::string(name) + " is " + std::to_string(value) + "; allowed is " + allowed, name};
+          "is " + std::to_string(value) + "; allowed is " + allowed, name};
 }
 
 // Gumbel noise of one token at one output index.
