@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # `cmake --install`: the program, the library, the headers, and a CMake package that offers
-# lockstep::lockstep. The module libraries are merged into one archive; the Rust bridge stays a second
-# one, with the symbol index that the Rust compiler wrote. A consumer needs neither our build tree nor
-# a Rust tool chain.
+# lockstep::lockstep. The module libraries are merged into one archive; the Rust bridge stays a
+# second one, with the symbol index that the Rust compiler wrote. A consumer needs neither our build
+# tree nor a Rust tool chain.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 

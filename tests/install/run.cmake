@@ -5,9 +5,13 @@ set(sanitize "")
 if(FLAGS)
   set(sanitize "-fsanitize=${FLAGS}")
 endif()
+set(configure
+  ${CMAKE_COMMAND} -S ${SOURCE}/tests/install/example -B ${work}/build -G Ninja
+  -D CMAKE_BUILD_TYPE=Release -D CMAKE_CXX_COMPILER=${CXX} -D CMAKE_CXX_FLAGS=${sanitize}
+  -D CMAKE_PREFIX_PATH=${work}/prefix)
 foreach(command
     "${CMAKE_COMMAND};--install;${BUILD};--prefix;${work}/prefix"
-    "${CMAKE_COMMAND};-S;${SOURCE}/tests/install/example;-B;${work}/build;-G;Ninja;-DCMAKE_BUILD_TYPE=Release;-DCMAKE_CXX_COMPILER=${CXX};-DCMAKE_CXX_FLAGS=${sanitize};-DCMAKE_PREFIX_PATH=${work}/prefix"
+    "${configure}"
     "${CMAKE_COMMAND};--build;${work}/build"
     "${work}/build/example;${SOURCE}/models/demo"
     "${work}/prefix/bin/lockstep;inspect;${SOURCE}/models/demo")
