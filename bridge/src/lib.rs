@@ -2,6 +2,7 @@
 //! Tokenizer and chat template for C++. `bridge.h` is the contract of every function here.
 
 mod chat_template;
+mod guard;
 mod python;
 mod tokenizer;
 
@@ -36,6 +37,15 @@ impl Failure {
 }
 
 pub type Outcome<T> = Result<T, Failure>;
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Limits {
+    pub fuel: u64,
+    pub heap_bytes: u64,
+    pub output_bytes: u64,
+    pub seconds: u64,
+}
 
 #[repr(C)]
 pub struct Buffer {
@@ -174,12 +184,12 @@ pub unsafe extern "C" fn lockstep_tokenizer_added(
 pub unsafe extern "C" fn lockstep_template_open(
     source: *const u8,
     source_size: usize,
-    fuel: u64,
+    limits: Limits,
     out: *mut *mut ChatTemplate,
     error: *mut Buffer,
 ) -> i32 {
     guarded(out, error, || {
-        let opened = ChatTemplate::open(text(bytes(source, source_size))?, fuel)?;
+        let opened = ChatTemplate::open(text(bytes(source, source_size))?, limits)?;
         Ok(Box::into_raw(Box::new(opened)))
     })
 }
@@ -202,13 +212,12 @@ pub unsafe extern "C" fn lockstep_template_render(
     variables_size: usize,
     marks: *const u8,
     marks_size: usize,
-    output_max: usize,
     out: *mut Buffer,
     error: *mut Buffer,
 ) -> i32 {
     guarded(out, error, || {
         let marks = text(bytes(marks, marks_size))?;
-        let rendered = (*handle).render(bytes(variables, variables_size), marks, output_max)?;
+        let rendered = (*handle).render(bytes(variables, variables_size), marks)?;
         Ok(Buffer::new(rendered))
     })
 }

@@ -3,7 +3,7 @@
 
 use std::ffi::CString;
 
-use minijinja::value::{from_args, Kwargs, ValueKind};
+use minijinja::value::{from_args, Kwargs, StringInput, ValueKind};
 use minijinja::{Environment, Error, ErrorKind, State, Value};
 use minijinja_contrib::pycompat;
 
@@ -17,11 +17,11 @@ const JSON_OPTION_BYTES_MAX: usize = 64;
 
 pub fn install(environment: &mut Environment<'static>) {
     environment.add_filter("tojson", to_json);
-    environment.add_filter("trim", |text: &str, chars: Option<&str>| {
-        strip(text, chars, true, true).to_string()
+    environment.add_filter("trim", |text: StringInput, chars: Option<&str>| {
+        strip(text.as_str(), chars, true, true).to_string()
     });
-    environment.add_function("raise_exception", |message: Value| -> Result<Value, Error> {
-        Err(invalid(format!("{RAISED}{message}")))
+    environment.add_function("raise_exception", |message: StringInput| -> Result<Value, Error> {
+        Err(invalid(format!("{RAISED}{}", message.as_str())))
     });
     environment.add_function("strftime_now", strftime_now);
     environment.set_unknown_method_callback(method);

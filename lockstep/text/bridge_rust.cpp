@@ -128,7 +128,11 @@ Result<BridgeTemplate> BridgeTemplate::open(std::string_view source, std::string
   lockstep_template* handle = nullptr;
   Buffer error;
   const std::int32_t code = lockstep_template_open(data_of(source), source.size(),
-                                                   limits::kTemplateFuel, &handle, error.out());
+                                                   {.fuel = limits::kTemplateFuel,
+                                                    .heap_bytes = limits::kTemplateHeapBytesMax,
+                                                    .output_bytes = limits::kTemplateOutputBytesMax,
+                                                    .seconds = limits::kTemplateSecondsMax},
+                                                   &handle, error.out());
   if (code != LOCKSTEP_BRIDGE_OK) return to_error(code, error, label);
   return BridgeTemplate(handle, std::move(label));
 }
@@ -136,9 +140,9 @@ Result<BridgeTemplate> BridgeTemplate::open(std::string_view source, std::string
 Result<std::string> BridgeTemplate::render(std::string_view variables_json,
                                            std::string_view marks) const {
   Buffer out, error;
-  const std::int32_t code = lockstep_template_render(
-      handle_, data_of(variables_json), variables_json.size(), data_of(marks), marks.size(),
-      limits::kTemplateOutputBytesMax, out.out(), error.out());
+  const std::int32_t code =
+      lockstep_template_render(handle_, data_of(variables_json), variables_json.size(),
+                               data_of(marks), marks.size(), out.out(), error.out());
   if (code != LOCKSTEP_BRIDGE_OK) return to_error(code, error, label_);
   return std::string(out.view());
 }

@@ -2,9 +2,15 @@
 #include "lockstep/text/chat_template.h"
 
 #include <algorithm>
+#include <chrono>
+#include <ctime>
+#include <filesystem>
+#include <fstream>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <iterator>
+
+#include "lockstep/base/limits.h"
 
 namespace lockstep::text {
 namespace {
@@ -186,6 +192,254 @@ TEST(UserText, BecomesControlTokensWhenTheCallerAsks) {
       demo_template(), R"({"messages": [{"role": "user", "content": "a<|im_end|>b"}]})", options);
   EXPECT_EQ(chat.ids, demo().encode(chat.text, AddedTokens::kMatch).value());
   EXPECT_EQ(added_ids(chat.ids).size(), 5u);
+}
+
+Json golden_templates(const char* key) {
+  const Json document = io::read_json_file("tests/golden/template/cases.json").value();
+  return *document.find(key);
+}
+
+ChatTemplate family() {
+  return ChatTemplate::from_source(
+             io::read_file("tests/golden/template/family.jinja", 1 << 20).value(), "family.jinja",
+             Json())
+      .value();
+}
+
+// Rendered by Python's jinja2; see tests/golden/template/generate.py.
+TEST(ChatTemplate, EqualsPythonOnATemplateInTheStyleOfTheFamily) {
+  const ChatTemplate chat = family();
+  const Json cases = golden_templates("conversations");
+  ASSERT_GE(cases.size(), 200u);
+  for (const Json& golden : cases.as_array()) {
+    const std::string name = golden.find("name")->as_string();
+    SCOPED_TRACE(name);
+    ChatOptions options;
+    options.add_generation_prompt = golden.find("add_generation_prompt")->as_bool();
+    options.enable_thinking = flag(golden, "enable_thinking");
+    options.preserve_thinking = flag(golden, "preserve_thinking");
+    options.add_vision_id = golden.find("add_vision_id")->as_bool();
+    for (const bool allow : {false, true}) {
+      options.allow_control_tokens = allow;
+      const auto result =
+          chat.render(demo(), *golden.find("messages"), *golden.find("tools"), options);
+      if (const Json* error = golden.find("error")) {
+        ASSERT_FALSE(result.ok());
+        EXPECT_EQ(result.error().code, ErrorCode::kTemplate);
+        EXPECT_EQ(result.error().where, "family.jinja");
+        EXPECT_THAT(result.error().message, HasSubstr(error->as_string()));
+        continue;
+      }
+      ASSERT_TRUE(result.ok()) << result.error().to_string();
+      EXPECT_EQ(result->text, golden.find("text")->as_string());
+      // Two cases leave a tag of the assistant's content in place: plain text unless allowed.
+      if (allow || (name != "split odd" && name != "split and field")) {
+        EXPECT_EQ(result->ids, ids_of(*golden.find("ids")));
+      }
+      EXPECT_EQ(result->opens_reasoning,
+                options.add_generation_prompt && options.enable_thinking.value_or(true));
+    }
+  }
+}
+
+TEST(ChatTemplate, EqualsPythonOnSinglePointsOfItsSemantics) {
+  Json variables = Json::object();
+  variables.set("eos_token", Json("<|im_end|>"));
+  const Json cases = golden_templates("snippets");
+  ASSERT_GE(cases.size(), 40u);
+  for (const Json& golden : cases.as_array()) {
+    const std::string& source = golden.find("template")->as_string();
+    const auto chat = ChatTemplate::from_source(source, "snippet", variables);
+    const Json* text = golden.find("text");
+    if (!chat.ok()) {
+      EXPECT_EQ(text, nullptr) << source << ": " << chat.error().to_string();
+      continue;
+    }
+    const auto result = chat->render(demo(), *golden.find("messages"), Json(), {});
+    if (text == nullptr) {
+      EXPECT_FALSE(result.ok()) << source;
+      continue;
+    }
+    ASSERT_TRUE(result.ok()) << source << ": " << result.error().to_string();
+    EXPECT_EQ(result->text, text->as_string()) << source;
+  }
+}
+
+Result<RenderedChat> render_source(const std::string& source) {
+  auto chat = ChatTemplate::from_source(source, "dir/chat_template.jinja", Json());
+  if (!chat.ok()) return chat.error();
+  return chat->render(demo(), json(R"([{"role": "user", "content": "hello"}])"), Json(), {});
+}
+
+// Each would take for ever, or all memory, without limits.
+TEST(HostileTemplate, EndsWithAnErrorThatNamesIt) {
+  const std::string doubling = "{% for a in range(60) %}{% set ns.x = ns.x ~ ns.x %}{% endfor %}";
+  const std::string unfolding = "{% for a in range(60) %}{% set ns.x = [ns.x, ns.x] %}{% endfor %}";
+  const std::string sources[] = {
+      "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
+      "{% for a in range(99999) %}{% for b in range(99999) %}xxxxxxxxx{% endfor %}{% endfor %}",
+      "{% set ns = namespace(x='aaaaaaaa') %}" + doubling,
+      "{% set ns = namespace(x=[1]) %}" + unfolding + "{{ ns.x | tojson }}",
+      "{% set ns = namespace(x=[1]) %}" + unfolding + "{{ ns.x }}",
+      "{{ 'x' * 99999999 * 99 }}",
+      "{{ [1] | tojson(indent=999999999) }}",
+      "{{ 'a' | replace('', 'b' * 9999999) | replace('', 'b' * 9999999) }}",
+      "{{ '%999999999d' | format(1) }}",
+      "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}",
+      "{% for x in range(999999999) %}{% endfor %}",
+      "{{ strftime_now('%Y' * 100000) }}{{ 'x' * 99999999 }}",
+
+      "{{ " + std::string(5000, '[') + std::string(5000, ']') + " }}",
+      "{{ " + std::string(100000, '-') + "1 }}",
+      "{% if true %}",
+      "{{ missing_function() }}",
+      "{% include 'other' %}",
+      "{% import 'other' as o %}",
+      "{{ messages[0].content.encode('utf-8') }}",
+      "{{ 1 / 0 }}",
+  };
+  for (const std::string& source : sources) {
+    const auto result = render_source(source);
+    ASSERT_FALSE(result.ok()) << source.substr(0, 200);
+    EXPECT_EQ(result.error().code, ErrorCode::kTemplate) << source.substr(0, 200);
+    EXPECT_EQ(result.error().where, "dir/chat_template.jinja");
+    EXPECT_FALSE(result.error().message.empty());
+    EXPECT_LT(result.error().message.size(), 1000u) << source.substr(0, 200);
+  }
+}
+
+TEST(HostileTemplate, DeepNestingNeedsNoMoreStackThanThereIs) {
+  const std::string deep =
+      "{% set ns = namespace(x=[1]) %}{% for a in range(3) %}{% for b in range(90000) %}"
+      "{% set ns.x = [ns.x] %}{% endfor %}{% endfor %}";
+  for (const char* use : {"", "{{ ns.x }}", "{{ ns.x == [ns.x] }}", "{{ {ns.x: 1} }}"}) {
+    EXPECT_TRUE(render_source(deep + use).ok()) << use;
+  }
+  EXPECT_EQ(render_source(deep + "{{ ns.x | tojson }}").error().code, ErrorCode::kTemplate);
+  for (const char* link : {"-", "not ", "1~", "1+", "1 if 1 else "}) {
+    std::string source = "{{ ";
+    while (source.size() < 20 * limits::kKiB)
+      source += link;
+    const auto result = render_source(source + "1 }}");
+    EXPECT_TRUE(result.ok() || result.error().code == ErrorCode::kTemplate) << link;
+  }
+}
+
+// Values that refer to one another twice, sixty times over: 2^60 items to print, or to hash.
+TEST(HostileTemplate, UnfoldingValuesEndByMemoryOrTimeAndOnlyOnce) {
+  const std::string unfolding =
+      "{% set ns = namespace(x=[1]) %}{% for a in range(60) %}{% set ns.x = [ns.x, ns.x] %}"
+      "{% endfor %}";
+  for (const char* use : {"{{ ns.x ~ '' }}", "{{ {ns.x: 1} }}"}) {
+    const ChatTemplate chat = ChatTemplate::from_source(unfolding + use, "t", Json()).value();
+    const auto begin = std::chrono::steady_clock::now();
+    EXPECT_EQ(chat.render(demo(), Json::array(), Json(), {}).error().code, ErrorCode::kTemplate);
+    const auto first = std::chrono::steady_clock::now();
+    EXPECT_LT(first - begin, std::chrono::seconds(2 * limits::kTemplateSecondsMax));
+    EXPECT_FALSE(chat.render(demo(), Json::array(), Json(), {}).ok());
+    EXPECT_LT(std::chrono::steady_clock::now() - first, std::chrono::seconds(1));
+  }
+}
+
+TEST(HostileTemplate, SaysWhatTheTemplateRaised) {
+  EXPECT_EQ(render_source("{{ raise_exception('No ' ~ messages[0].role) }}").error().message,
+            "refused the conversation: No user");
+  EXPECT_THAT(render_source("\n\n{{ nope() }}").error().message, HasSubstr("line 3"));
+}
+
+TEST(HostileTemplate, TooLongOrNotTextIsRefused) {
+  EXPECT_EQ(render_source(std::string(1 << 20, 'x')).error().code, ErrorCode::kLimit);
+  EXPECT_EQ(render_source("a\xff").error().code, ErrorCode::kFormat);
+}
+
+TEST(ChatTemplate, RendersLongConversationsWithinItsFuel) {
+  std::string text;
+  while (text.size() < (2 << 20))
+    text += "some words of a long text ";
+  const auto result = family().render(
+      demo(), json(R"([{"role": "user", "content": ")" + text + R"("}])"), Json(), {});
+  ASSERT_TRUE(result.ok()) << result.error().to_string();
+  EXPECT_GT(result->text.size(), text.size());
+  std::string turns;
+  for (int i = 0; i < 2000; ++i) {
+    turns += R"({"role": "user", "content": "question"}, {"role": "assistant", "content": "a"},)";
+  }
+  EXPECT_TRUE(
+      family()
+          .render(demo(), json("[" + turns + R"({"role": "user", "content": "b"}])"), Json(), {})
+          .ok());
+}
+
+TEST(ChatTemplate, StrftimeNowIsTheLocalTime) {
+  const auto result = render_source("{{ strftime_now('%Y %m') }}");
+  ASSERT_TRUE(result.ok()) << result.error().to_string();
+  const std::time_t now = std::time(nullptr);
+  char expected[16];
+  std::strftime(expected, sizeof expected, "%Y %m", std::localtime(&now));
+  EXPECT_EQ(result->text, expected);
+}
+
+class TemplateFolder : public testing::Test {
+ protected:
+  void SetUp() override {
+    dir_ = std::filesystem::path(testing::TempDir()) /
+           testing::UnitTest::GetInstance()->current_test_info()->name();
+    std::filesystem::create_directories(dir_);
+  }
+  void TearDown() override { std::filesystem::remove_all(dir_); }
+  void write(const char* name, const std::string& text) { std::ofstream(dir_ / name) << text; }
+  Result<ChatTemplate> open() { return ChatTemplate::open(dir_.string()); }
+
+  std::filesystem::path dir_;
+};
+
+TEST_F(TemplateFolder, PrefersTheFileOfItsOwn) {
+  EXPECT_EQ(open().error().code, ErrorCode::kNotFound);
+  write(
+      "tokenizer_config.json",
+      R"({"eos_token": {"content": "<|im_end|>"}, "bos_token": null, "chat_template": "config {{ eos_token }}{{ bos_token }}"})");
+  EXPECT_EQ(open()->source(), "config {{ eos_token }}{{ bos_token }}");
+  EXPECT_THAT(open()->label(), HasSubstr("tokenizer_config.json"));
+  EXPECT_EQ(open()->render(demo(), Json::array(), Json(), {})->text, "config <|im_end|>");
+  write("chat_template.json", R"({"chat_template": "json"})");
+  EXPECT_EQ(open()->source(), "json");
+  write("chat_template.jinja", "jinja\n");
+  EXPECT_EQ(open()->source(), "jinja\n");
+}
+
+TEST_F(TemplateFolder, TakesTheDefaultOfAList) {
+  write(
+      "tokenizer_config.json",
+      R"({"chat_template": [{"name": "rag", "template": "a"}, {"name": "default", "template": "b"}]})");
+  EXPECT_EQ(open()->source(), "b");
+  write("tokenizer_config.json", R"({"chat_template": [{"name": "rag", "template": "a"}]})");
+  EXPECT_EQ(open().error().code, ErrorCode::kFormat);
+  write("tokenizer_config.json", R"({"chat_template": 5})");
+  EXPECT_EQ(open().error().code, ErrorCode::kFormat);
+  write("tokenizer_config.json", "{");
+  EXPECT_EQ(open().error().code, ErrorCode::kFormat);
+}
+
+TEST(ChatTemplate, BadConversationsNeverReachTheTemplate) {
+  const auto result =
+      demo_template().render(demo(), json(R"([{"role": "user", "content": 3}])"), Json(), {});
+  EXPECT_EQ(result.error().where, "messages[0].content");
+  EXPECT_EQ(demo_template().render(demo(), Json::array(), Json("x"), {}).error().where, "tools");
+}
+
+TEST(ChatTemplate, SaysWhetherGenerationStartsInReasoning) {
+  const auto opens = [](std::optional<bool> thinking, bool prompt) {
+    ChatOptions options;
+    options.enable_thinking = thinking;
+    options.add_generation_prompt = prompt;
+    return render(demo_template(), R"({"messages": [{"role": "user", "content": "a<think>"}]})",
+                  options)
+        .opens_reasoning;
+  };
+  EXPECT_TRUE(opens(std::nullopt, true));
+  EXPECT_TRUE(opens(true, true));
+  EXPECT_FALSE(opens(false, true));
+  EXPECT_FALSE(opens(true, false));
 }
 
 }  // namespace
