@@ -287,6 +287,7 @@ class BatchCommand : public Command {
 
   void declare(Arguments& arguments) override {
     model_.declare(arguments);
+    model_.declare_drafter(arguments);
     arguments.positional_path("IN", &in_, "JSON lines: id, prompt or messages, and settings");
     arguments.positional_path("OUT", &out_, "Results, one line each; an earlier run is continued");
     arguments.integer("--parallel", &parallel_, "Requests stepped together (default: 8)");

@@ -19,6 +19,7 @@ class ChatCommand : public Command {
 
   void declare(Arguments& arguments) override {
     model_.declare(arguments);
+    model_.declare_drafter(arguments);
     arguments.text("--system", &system_, "System message");
     arguments.path("--tools", &tools_file_, "JSON file with an array of tools");
     sampling_.declare(arguments);
@@ -69,6 +70,7 @@ class ChatCommand : public Command {
       } else if (!interactive) {
         return kExitFailure;
       }
+      if (termination_flag().raised()) return kExitFailure;
       if (!interactive && interrupt_flag().raised()) return kExitFailure;
       interrupt_flag().clear();
     }

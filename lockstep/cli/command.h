@@ -76,8 +76,10 @@ int dispatch(const std::vector<std::unique_ptr<Command>>& commands, int argc, ch
 std::vector<std::pair<std::string, std::vector<ArgumentSpec>>> describe(
     const std::vector<std::unique_ptr<Command>>& commands);
 
-// Raised by Ctrl-C once installed; a second Ctrl-C ends the process.
+// Raised by Ctrl-C and SIGTERM once installed; a second one while it is raised ends the process.
 StopFlag& interrupt_flag();
+// Raised by SIGTERM only, and never cleared.
+StopFlag& termination_flag();
 void install_interrupt_handler();
 // Writing to a pipe that nobody reads then fails like any other write.
 void ignore_broken_pipes();

@@ -9,7 +9,8 @@
 namespace lockstep::cli {
 namespace {
 
-void on_interrupt(int) {
+void on_interrupt(int signal) {
+  if (signal == SIGTERM) termination_flag().raise();
   if (interrupt_flag().raised()) _exit(130);
   interrupt_flag().raise();
 }
@@ -17,6 +18,11 @@ void on_interrupt(int) {
 }  // namespace
 
 StopFlag& interrupt_flag() {
+  static StopFlag flag;
+  return flag;
+}
+
+StopFlag& termination_flag() {
   static StopFlag flag;
   return flag;
 }

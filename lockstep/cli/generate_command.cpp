@@ -19,6 +19,7 @@ class GenerateCommand : public Command {
 
   void declare(Arguments& arguments) override {
     model_.declare(arguments);
+    model_.declare_drafter(arguments);
     arguments.text("--prompt", &prompt_, "The user's message, or with --raw the text to continue");
     arguments.path("--messages", &messages_file_, "JSON file with a conversation");
     arguments.text("--prompt-ids", &prompt_ids_, "Token ids to continue: \"1,2,3\"");

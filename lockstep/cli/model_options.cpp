@@ -11,13 +11,16 @@ namespace lockstep::cli {
 
 void ModelOptions::declare(Arguments& arguments) {
   arguments.path("--model", &model_dir, "Folder of the model: config.json and safetensors");
-  arguments.path("--drafter", &drafter_dir, "Folder of a standalone MTP drafter");
   arguments.choice("--backend", &backend, {"cpu", "reference"},
                    "What computes: cpu (default), or the slow scalar reference");
   arguments.choice("--precision", &precision, {"f32"}, "Arithmetic: f32 (default)");
   arguments.choice("--isa", &isa, {"scalar", "avx2", "avx512"},
                    "Instruction set (default: the widest of this CPU)");
   arguments.integer("--threads", &threads, "Threads (default: all logical CPUs)");
+}
+
+void ModelOptions::declare_drafter(Arguments& arguments) {
+  arguments.path("--drafter", &drafter_dir, "Folder of a standalone MTP drafter");
 }
 
 Status ModelOptions::check() const {
@@ -33,15 +36,18 @@ Status ModelOptions::check() const {
   return {};
 }
 
-ops::BackendOptions ModelOptions::backend_options() const {
-  return {
-      .name = backend, .precision = precision, .isa = isa, .threads = static_cast<int>(threads)};
+decode::RuntimeOptions ModelOptions::runtime_options() const {
+  return {.model_dir = model_dir,
+          .drafter_dir = drafter_dir,
+          .backend = {.name = backend,
+                      .precision = precision,
+                      .isa = isa,
+                      .threads = static_cast<int>(threads)}};
 }
 
 Result<std::unique_ptr<decode::Runtime>> ModelOptions::open(Console& console) const {
   console.progress("loading " + model_dir);
-  auto runtime = decode::Runtime::open(
-      {.model_dir = model_dir, .drafter_dir = drafter_dir, .backend = backend_options()});
+  auto runtime = decode::Runtime::open(runtime_options());
   console.end_progress();
   if (runtime.ok()) {
     for (const std::string& warning : (*runtime)->warnings())

@@ -24,8 +24,9 @@ struct ModelOptions {
   std::int64_t threads = 0;
 
   void declare(Arguments& arguments);
+  void declare_drafter(Arguments& arguments);  // for commands that speculate
   Status check() const;
-  ops::BackendOptions backend_options() const;
+  decode::RuntimeOptions runtime_options() const;
   // Opens the model; its warnings go to stderr.
   Result<std::unique_ptr<decode::Runtime>> open(Console& console) const;
 };

@@ -72,6 +72,7 @@ class ParityCommand : public Command {
 
   void declare(Arguments& arguments) override {
     model_.declare(arguments);
+    model_.declare_drafter(arguments);
     arguments.path("--prompts", &prompts_file_,
                    "JSON array of texts, ids or requests, or one text a line (default: built in)");
     arguments.text("--depths", &depths_, "Draft depths (default: 0,1,2,3,4)");
@@ -119,7 +120,10 @@ class ParityCommand : public Command {
     for (const std::int64_t threads : {std::int64_t{1}, many}) {
       if (threads < 1 || (threads == 1 && !runtimes_.empty())) continue;
       options.threads = threads;
-      LOCKSTEP_TRY(auto runtime, options.open(console));
+      // Warnings are shown once.
+      LOCKSTEP_TRY(auto runtime, runtimes_.empty()
+                                     ? options.open(console)
+                                     : decode::Runtime::open(options.runtime_options()));
       subjects_.push_back(
           {.label = std::to_string(threads) + (threads == 1 ? " thread" : " threads"),
            .model = &runtime->model(),

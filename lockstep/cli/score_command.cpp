@@ -97,7 +97,6 @@ class ScoreCommand : public Command {
     if (!against_.empty()) {
       ModelOptions other = model_;
       other.model_dir = against_;
-      other.drafter_dir.clear();
       if (!against_precision_.empty()) other.precision = against_precision_;
       LOCKSTEP_TRY(reference_runtime_, other.open(console));
       if (reference_runtime_->tokenizer().size() != model_runtime_->tokenizer().size()) {

@@ -73,6 +73,17 @@ class Terminal:
         os.close(self.master)
 
 
+def wait_until_caught(pid, number):
+    """Waits until the process has a handler for a signal."""
+    end = time.monotonic() + TIMEOUT_S
+    while time.monotonic() < end:
+        with open(f"/proc/{pid}/status", encoding="ascii") as stream:
+            caught = int(re.search(r"^SigCgt:\s*(\w+)", stream.read(), re.MULTILINE).group(1), 16)
+        if caught >> (number - 1) & 1:
+            return
+        time.sleep(0.01)
+
+
 class ChatInATerminal(unittest.TestCase):
     def setUp(self):
         self.state = tempfile.TemporaryDirectory()
@@ -103,6 +114,13 @@ class ChatInATerminal(unittest.TestCase):
         terminal = self.open()
         # The prompt shows a moment before the keys are taken one by one, so once may be too early.
         self.assertEqual(terminal.exit_code(again="\x04"), 0)
+
+    def test_sigterm_ends(self):
+        terminal = self.open()
+        terminal.type("x")
+        terminal.wait_for("x")
+        os.kill(terminal.pid, signal.SIGTERM)
+        self.assertEqual(terminal.exit_code(), 1)
 
     def test_ctrl_c_at_the_prompt_throws_the_line_away(self):
         terminal = self.open("--temperature", "0", "--thinking", "off")
@@ -156,7 +174,8 @@ class Signals(unittest.TestCase):
 
     def test_ctrl_c_ends_generate_with_what_there_is(self):
         with self.endless("--json") as process:
-            time.sleep(1)
+            wait_until_caught(process.pid, signal.SIGINT)
+            time.sleep(0.5)
             process.send_signal(signal.SIGINT)
             out, _ = process.communicate(timeout=TIMEOUT_S)
         self.assertEqual(process.returncode, 1)
