@@ -3,10 +3,20 @@
 import json
 import os
 import subprocess
+import sys
 import tempfile
 
 EVAL_FOLDER = os.path.join(os.path.dirname(__file__), "..", "tests", "golden", "demo", "eval")
 ANSWER_TOKENS_MAX = 320  # longer than every reference answer of the set
+
+
+def parse_arguments(parser):
+    """The arguments before "--"; those behind it become `options`, for lockstep itself."""
+    arguments = sys.argv[1:]
+    cut = arguments.index("--") if "--" in arguments else len(arguments)
+    parsed = parser.parse_args(arguments[:cut])
+    parsed.options = arguments[cut + 1:]
+    return parsed
 
 
 class RunFailed(Exception):

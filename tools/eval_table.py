@@ -172,8 +172,7 @@ def main():
     parser.add_argument("--draft-depth", type=int, default=3)
     parser.add_argument("--parallel", type=int, default=8)
     parser.add_argument("--slack", type=int, default=0, help="answers a task may have fewer")
-    parser.add_argument("options", nargs="*", help="after --: options of lockstep")
-    arguments = parser.parse_args()
+    arguments = batch_runs.parse_arguments(parser)
     card = batch_runs.card_scores()
     try:
         tasks = measure(arguments)

@@ -78,8 +78,7 @@ def main():
     parser.add_argument("--requests", type=int, default=12, help="per task")
     parser.add_argument("--tasks", default="", help="comma-separated; all if empty")
     parser.add_argument("--depth", default="auto")
-    parser.add_argument("options", nargs="*", help="after --: options of lockstep")
-    arguments = parser.parse_args()
+    arguments = batch_runs.parse_arguments(parser)
     if arguments.depth.isdigit():
         arguments.depth = int(arguments.depth)
     tasks = task_requests(arguments.requests)

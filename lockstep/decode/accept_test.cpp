@@ -3,7 +3,6 @@
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
-
 #include <vector>
 
 namespace lockstep::decode {
@@ -12,7 +11,10 @@ namespace {
 using Ids = std::vector<std::int32_t>;
 
 Accepted run(const Ids& drafts, const Ids& picks, std::int64_t left = 100, const Ids& stops = {}) {
-  return accept({.drafts = drafts, .picks = picks, .tokens_left = left, .stop_ids = stops,
+  return accept({.drafts = drafts,
+                 .picks = picks,
+                 .tokens_left = left,
+                 .stop_ids = stops,
                  .text_stops = nullptr});
 }
 
@@ -59,7 +61,10 @@ TEST(Accept, AStopTokenAtTheCapIsAStop) {
 TEST(Accept, StopTextSeesEveryEmittedTokenOnceButNoStopIds) {
   const Ids drafts = {1, 2, 3}, picks = {1, 2, 3, 4}, stops = {3};
   Ids seen;
-  const Accepted a = accept({.drafts = drafts, .picks = picks, .tokens_left = 9, .stop_ids = stops,
+  const Accepted a = accept({.drafts = drafts,
+                             .picks = picks,
+                             .tokens_left = 9,
+                             .stop_ids = stops,
                              .text_stops = [&](std::int32_t t) {
                                seen.push_back(t);
                                return t == 2;
@@ -71,8 +76,8 @@ TEST(Accept, StopTextSeesEveryEmittedTokenOnceButNoStopIds) {
 
 // Whatever is drafted, the emitted tokens are those that plain decoding of the same target emits.
 RC_GTEST_PROP(Accept, EqualsPlainDecodingOfTheSameTarget, ()) {
-  const auto answer = *rc::gen::nonEmpty(
-      rc::gen::container<Ids>(rc::gen::inRange<std::int32_t>(0, 4)));
+  const auto answer =
+      *rc::gen::nonEmpty(rc::gen::container<Ids>(rc::gen::inRange<std::int32_t>(0, 4)));
   const auto cap = *rc::gen::inRange<std::int64_t>(1, 20);
   const std::int32_t stop = *rc::gen::inRange<std::int32_t>(0, 5);
   const auto target = [&](std::size_t i) { return answer[i % answer.size()]; };
@@ -86,8 +91,8 @@ RC_GTEST_PROP(Accept, EqualsPlainDecodingOfTheSameTarget, ()) {
   Ids out;
   const Ids stops = {stop};
   for (Finish finish = Finish::kNone; finish == Finish::kNone;) {
-    const auto drafts = *rc::gen::resize(
-        8, rc::gen::container<Ids>(rc::gen::inRange<std::int32_t>(0, 4)));
+    const auto drafts =
+        *rc::gen::resize(8, rc::gen::container<Ids>(rc::gen::inRange<std::int32_t>(0, 4)));
     Ids picks;
     for (std::size_t j = 0; j <= drafts.size(); ++j) {
       picks.push_back(target(out.size() + j));

@@ -8,13 +8,18 @@
 namespace lockstep::decode {
 namespace {
 
-// A draft must promise this much before it is made: half of the 2 % that `auto` may lose.
-constexpr double kGainMin = 1.01;
-// Belief before evidence, and how many tried drafts it weighs.
+// Drafting must promise this much to be done at all, since estimates err.
+constexpr double kGainMin = 1.02;
+// Of depths that promise nearly the same the smallest is taken: it wastes least when the text
+// turns.
+constexpr double kNearBest = 0.97;
+// Belief of a new engine, and how many tried drafts a belief weighs.
 constexpr double kPriorAcceptance = 0.8;
-constexpr double kPriorWeight = 2;
-// Evidence fades with a half-life of about 35 rounds, so that a change of topic shows.
+constexpr double kPriorWeight = 3;
+// Evidence fades with a half-life of about 35 rounds of the request, so that a change of topic
+// shows, and of about 140 rounds of all requests.
 constexpr double kFade = 0.98;
+constexpr double kFadeOthers = 0.995;
 // While parked nothing new is seen; what is known fades slower.
 constexpr double kParkedFade = 0.995;
 // Rounds between probes while parked at depth 0. A probe costs about half a plain step, so the
@@ -54,7 +59,8 @@ double CostTable::lookup(const Table& table, std::int64_t context, std::int64_t 
   if (at != table.begin()) --at;
   const Row* row = &at->second;
   // A bucket that has seen few row counts says less than a full one before it.
-  while (row->size() < 2 && at != table.begin()) row = &(--at)->second;
+  while (row->size() < 2 && at != table.begin())
+    row = &(--at)->second;
 
   const auto above = row->lower_bound(rows);
   if (above != row->end() && above->first == rows) return above->second.median();
@@ -84,14 +90,35 @@ double CostTable::draft_s(std::int64_t context, std::int64_t rows) const {
   return lookup(draft_, context, rows);
 }
 
+void AcceptanceRecord::observe(const Accepted& result, double factor) {
+  fade(factor);
+  for (int d = 0; d < result.tried; ++d)
+    tried_[static_cast<std::size_t>(d)] += 1;
+  for (int d = 0; d < result.accepted; ++d)
+    accepted_[static_cast<std::size_t>(d)] += 1;
+}
+
+void AcceptanceRecord::fade(double factor) {
+  for (double& count : tried_)
+    count *= factor;
+  for (double& count : accepted_)
+    count *= factor;
+}
+
+double AcceptanceRecord::rate(int depth, double prior, double weight) const {
+  const auto d = static_cast<std::size_t>(depth - 1);
+  return (accepted_[d] + prior * weight) / (tried_[d] + weight);
+}
+
 double DepthPolicy::acceptance(int depth) const {
-  double rate = kPriorAcceptance;
-  for (int i = 0; i < depth; ++i) {
-    const auto d = static_cast<std::size_t>(i);
-    // The depth before is the prior of this one.
-    rate = (accepted_[d] + rate * kPriorWeight) / (tried_[d] + kPriorWeight);
+  // Each depth starts from the one before it: of all requests, then of this one.
+  double others = kPriorAcceptance;
+  double own = kPriorAcceptance;
+  for (int d = 1; d <= depth; ++d) {
+    others = others_->rate(d, others, kPriorWeight);
+    own = own_.rate(d, d == 1 ? others : (others + own) / 2, kPriorWeight);
   }
-  return rate;
+  return own;
 }
 
 int DepthPolicy::best_depth(const CostTable& costs, std::int64_t context, std::int64_t sequences,
@@ -99,20 +126,21 @@ int DepthPolicy::best_depth(const CostTable& costs, std::int64_t context, std::i
   const double plain_s = costs.step_s(context, sequences);
   const double draft_s = costs.draft_s(context, sequences);
   if (plain_s <= 0 || draft_s <= 0) return std::min(1, depth_max);  // nothing measured yet
-  int best = 0;
-  double best_rate = kGainMin / plain_s;
+  std::array<double, limits::kDraftDepthMax + 1> rates{1 / plain_s};
   double tokens = 1;
   double standing = 1;
   for (int depth = 1; depth <= depth_max; ++depth) {
     standing *= acceptance(depth);
     tokens += standing;
     const double cost_s = costs.step_s(context, sequences * (depth + 1)) + depth * draft_s;
-    if (tokens / cost_s > best_rate) {
-      best_rate = tokens / cost_s;
-      best = depth;
-    }
+    rates[static_cast<std::size_t>(depth)] = tokens / cost_s;
   }
-  return best;
+  const double best_rate = *std::max_element(rates.begin(), rates.end());
+  if (best_rate < kGainMin * rates[0]) return 0;
+  int depth = 1;
+  while (rates[static_cast<std::size_t>(depth)] < kNearBest * best_rate)
+    ++depth;
+  return depth;
 }
 
 int DepthPolicy::next(const CostTable& costs, std::int64_t context, std::int64_t sequences,
@@ -126,8 +154,7 @@ int DepthPolicy::next(const CostTable& costs, std::int64_t context, std::int64_t
     probe_interval_ = kProbeIntervalMin;
     return best;
   }
-  for (double& count : tried_) count *= kParkedFade;
-  for (double& count : accepted_) count *= kParkedFade;
+  own_.fade(kParkedFade);
   if (probe_interval_ == 0) probe_interval_ = kProbeIntervalMin;
   if (++parked_rounds_ < probe_interval_) return 0;
   parked_rounds_ = 0;
@@ -137,12 +164,8 @@ int DepthPolicy::next(const CostTable& costs, std::int64_t context, std::int64_t
 
 void DepthPolicy::observe(const Accepted& result) {
   if (result.tried == 0) return;
-  for (std::size_t d = 0; d < tried_.size(); ++d) {
-    tried_[d] *= kFade;
-    accepted_[d] *= kFade;
-    if (static_cast<int>(d) < result.tried) tried_[d] += 1;
-    if (static_cast<int>(d) < result.accepted) accepted_[d] += 1;
-  }
+  own_.observe(result, kFade);
+  others_->observe(result, kFadeOthers);
 }
 
 }  // namespace lockstep::decode

@@ -37,8 +37,8 @@ class CostTable {
     std::size_t count_ = 0;
     double median_ = 0;
   };
-  using Row = std::map<std::int64_t, Cell>;      // by row count
-  using Table = std::map<int, Row>;              // by context bucket
+  using Row = std::map<std::int64_t, Cell>;  // by row count
+  using Table = std::map<int, Row>;          // by context bucket
   static int bucket(std::int64_t context);
   static double lookup(const Table& table, std::int64_t context, std::int64_t rows);
 
@@ -46,12 +46,26 @@ class CostTable {
   Table draft_;
 };
 
+// How often drafts of each depth stood, given that those before them did. Old evidence fades.
+class AcceptanceRecord {
+ public:
+  void observe(const Accepted& result, double fade);
+  void fade(double factor);
+  // (accepted + weight * prior) / (tried + weight) of draft `depth` (1-based).
+  double rate(int depth, double prior, double weight) const;
+
+ private:
+  std::array<double, limits::kDraftDepthMax> tried_{};
+  std::array<double, limits::kDraftDepthMax> accepted_{};
+};
+
 inline constexpr int kAutoDepth = -1;
 
 class DepthPolicy {
  public:
-  // `depth`: kAutoDepth, or 0..limits::kDraftDepthMax to use that depth always.
-  explicit DepthPolicy(int depth) : fixed_(depth) {}
+  // `depth`: kAutoDepth, or 0..limits::kDraftDepthMax to use that depth always. `others`: what the
+  // engine has seen of all requests, the belief with which this one starts; it must outlive this.
+  DepthPolicy(int depth, AcceptanceRecord* others) : fixed_(depth), others_(others) {}
 
   bool may_draft() const { return fixed_ != 0; }
   bool automatic() const { return fixed_ == kAutoDepth; }
@@ -68,8 +82,8 @@ class DepthPolicy {
                  int depth_max) const;
 
   int fixed_;
-  std::array<double, limits::kDraftDepthMax> tried_{};
-  std::array<double, limits::kDraftDepthMax> accepted_{};
+  AcceptanceRecord* others_;
+  AcceptanceRecord own_;
   int parked_rounds_ = 0;   // rounds at depth 0 since the last probe
   int probe_interval_ = 0;  // rounds to wait before the next one
 };

@@ -10,9 +10,11 @@ namespace {
 CostTable machine(double row, double draft) {
   CostTable costs;
   for (int rows = 1; rows <= 9; ++rows) {
-    for (int i = 0; i < 5; ++i) costs.record_step(0, rows, 1 + row * (rows - 1));
+    for (int i = 0; i < 5; ++i)
+      costs.record_step(0, rows, 1 + row * (rows - 1));
   }
-  for (int i = 0; i < 5; ++i) costs.record_draft(0, 1, draft);
+  for (int i = 0; i < 5; ++i)
+    costs.record_draft(0, 1, draft);
   return costs;
 }
 
@@ -32,29 +34,34 @@ int depth_after(DepthPolicy& policy, const CostTable& costs, bool stands, int ro
 }
 
 TEST(DepthPolicy, FixedDepthIsKeptUpToTheCap) {
-  DepthPolicy policy(3);
+  AcceptanceRecord others;
+  DepthPolicy policy(3, &others);
   EXPECT_EQ(policy.next({}, 0, 1, 8), 3);
   EXPECT_EQ(policy.next({}, 0, 1, 2), 2);
-  EXPECT_FALSE(DepthPolicy(0).may_draft());
+  EXPECT_FALSE(DepthPolicy(0, &others).may_draft());
 }
 
 TEST(DepthPolicy, CheapRowsAndCertainDraftsGoDeep) {
-  DepthPolicy policy(kAutoDepth);
+  AcceptanceRecord others;
+  DepthPolicy policy(kAutoDepth, &others);
   EXPECT_EQ(depth_after(policy, machine(0.05, 0.05), true, 50), 8);
 }
 
 TEST(DepthPolicy, DraftsThatNeverStandArePutAside) {
-  DepthPolicy policy(kAutoDepth);
+  AcceptanceRecord others;
+  DepthPolicy policy(kAutoDepth, &others);
   const CostTable costs = machine(0.2, 0.3);
   depth_after(policy, costs, false, 50);
   int drafting = 0;
-  for (int i = 0; i < 1000; ++i) drafting += depth_after(policy, costs, false, 1) > 0 ? 1 : 0;
+  for (int i = 0; i < 1000; ++i)
+    drafting += depth_after(policy, costs, false, 1) > 0 ? 1 : 0;
   EXPECT_LT(drafting, 20);  // at most two per cent of the rounds probe
   EXPECT_GT(drafting, 0);   // but it does look again
 }
 
 TEST(DepthPolicy, ComesBackWhenTheTextTurnsPredictable) {
-  DepthPolicy policy(kAutoDepth);
+  AcceptanceRecord others;
+  DepthPolicy policy(kAutoDepth, &others);
   const CostTable costs = machine(0.1, 0.1);
   depth_after(policy, costs, false, 200);
   depth_after(policy, costs, true, 3000);
@@ -62,11 +69,35 @@ TEST(DepthPolicy, ComesBackWhenTheTextTurnsPredictable) {
 }
 
 TEST(DepthPolicy, StaysPlainWhereRowsCostAsMuchAsSteps) {
-  DepthPolicy policy(kAutoDepth);
+  AcceptanceRecord others;
+  DepthPolicy policy(kAutoDepth, &others);
   const CostTable costs = machine(1.0, 0.3);
   int drafting = 0;
-  for (int i = 0; i < 500; ++i) drafting += depth_after(policy, costs, true, 1) > 0 ? 1 : 0;
+  for (int i = 0; i < 500; ++i)
+    drafting += depth_after(policy, costs, true, 1) > 0 ? 1 : 0;
   EXPECT_LT(drafting, 25);
+}
+
+TEST(DepthPolicy, OfNearlyEqualDepthsTheSmallestIsTaken) {
+  AcceptanceRecord others;
+  DepthPolicy policy(kAutoDepth, &others);
+  // With certain drafts at these prices every depth from 2 on makes 1.5 tokens per plain step.
+  CostTable costs;
+  costs.record_draft(0, 1, 0.1);
+  costs.record_step(0, 1, 1.0);
+  costs.record_step(0, 2, 1.4);
+  for (int rows = 3; rows <= 9; ++rows)
+    costs.record_step(0, rows, rows / 1.5 - 0.1 * (rows - 1));
+  EXPECT_EQ(depth_after(policy, costs, true, 200), 2);
+}
+
+TEST(DepthPolicy, ANewRequestStartsFromWhatOthersHaveShown) {
+  const CostTable costs = machine(0.2, 0.3);
+  AcceptanceRecord others;
+  DepthPolicy first(kAutoDepth, &others);
+  EXPECT_GT(first.next(costs, 10, 1, 8), 0);
+  depth_after(first, costs, false, 60);
+  EXPECT_EQ(DepthPolicy(kAutoDepth, &others).next(costs, 10, 1, 8), 0);
 }
 
 TEST(CostTable, InterpolatesBetweenRowsAndExtendsBeyond) {
@@ -80,7 +111,8 @@ TEST(CostTable, InterpolatesBetweenRowsAndExtendsBeyond) {
 
 TEST(CostTable, OneSlowSampleDoesNotCount) {
   CostTable costs;
-  for (int i = 0; i < 10; ++i) costs.record_step(0, 1, 1.0);
+  for (int i = 0; i < 10; ++i)
+    costs.record_step(0, 1, 1.0);
   costs.record_step(0, 1, 100.0);
   EXPECT_DOUBLE_EQ(costs.step_s(0, 1), 1.0);
 }

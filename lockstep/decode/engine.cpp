@@ -84,13 +84,13 @@ Status validate(const EngineOptions& options) {
 }
 
 Engine::Sequence::Sequence(Id id_in, Request request_in, TokenSink* sink_in,
-                           std::int32_t vocab_size)
+                           std::int32_t vocab_size, AcceptanceRecord* others)
     : id(id_in),
       request(std::move(request_in)),
       sink(sink_in),
       sampler(request.sampling, vocab_size),
       history(request.prompt, vocab_size),
-      policy(request.draft_depth) {
+      policy(request.draft_depth, others) {
   outcome.prompt_tokens = static_cast<std::int64_t>(request.prompt.size());
   outcome.speculation.tried_per_depth.resize(limits::kDraftDepthMax);
   outcome.speculation.accepted_per_depth.resize(limits::kDraftDepthMax);
@@ -117,7 +117,8 @@ Result<Engine::Id> Engine::submit(Request request, TokenSink* sink) {
   if (!model_.has_mtp()) request.draft_depth = 0;
   if (request.draft_depth == kAutoDepth && costs_.empty()) calibrate();
   const Id id = next_id_++;
-  waiting_.push_back(std::make_unique<Sequence>(id, std::move(request), sink, vocab_size_));
+  waiting_.push_back(
+      std::make_unique<Sequence>(id, std::move(request), sink, vocab_size_, &acceptance_));
   return id;
 }
 
@@ -207,7 +208,8 @@ bool Engine::step() {
   watch.restart();
   if (model_.has_mtp()) prime_prompts(plan, hidden.head_input);
   const double prime_s = watch.seconds();
-  for (Sequence* s : plan.prefillers) s->outcome.prefill_s += verify_s + prime_s;
+  for (Sequence* s : plan.prefillers)
+    s->outcome.prefill_s += verify_s + prime_s;
   if (model_.has_mtp()) {
     choose_depths(plan);
     prime_and_draft(plan, hidden.head_input);
@@ -275,7 +277,8 @@ void Engine::pick_and_commit(Sequence& s, std::span<const float> logits) {
                                     return s.sink != nullptr && s.sink->on_token(token);
                                   }});
   const auto emitted = static_cast<std::size_t>(result.emitted);
-  for (std::size_t j = emitted; j < picks.size(); ++j) s.history.pop();
+  for (std::size_t j = emitted; j < picks.size(); ++j)
+    s.history.pop();
   s.committed.assign(picks.begin(), picks.begin() + result.emitted);
   s.outcome.token_ids.insert(s.outcome.token_ids.end(), s.committed.begin(), s.committed.end());
   if (s.request.logprobs >= 0) s.outcome.logprobs.resize(s.outcome.token_ids.size());
@@ -284,7 +287,8 @@ void Engine::pick_and_commit(Sequence& s, std::span<const float> logits) {
   if (!s.drafts.empty()) {
     ++stats.rounds;
     stats.accepted += result.accepted;
-    for (int d = 0; d < result.tried; ++d) ++stats.tried_per_depth[static_cast<std::size_t>(d)];
+    for (int d = 0; d < result.tried; ++d)
+      ++stats.tried_per_depth[static_cast<std::size_t>(d)];
     for (int d = 0; d < result.accepted; ++d) {
       ++stats.accepted_per_depth[static_cast<std::size_t>(d)];
     }

@@ -3,8 +3,8 @@
 // the model's own MTP head. The ids of a request depend on its prompt, sampling parameters and seed
 // only: not on drafts, neighbours, chunk sizes or threads.
 //
-// One thread owns an engine. A step picks segments (decoding and verification first, then prefill up
-// to a token budget), runs the target once over all rows, picks per row, accepts, commits or
+// One thread owns an engine. A step picks segments (decoding and verification first, then prefill
+// up to a token budget), runs the target once over all rows, picks per row, accepts, commits or
 // rewinds, and drafts for the next step.
 #pragma once
 
@@ -25,7 +25,7 @@
 namespace lockstep::decode {
 
 struct Request {
-  std::vector<std::int32_t> prompt;    // token ids, not empty
+  std::vector<std::int32_t> prompt;  // token ids, not empty
   SamplingParams sampling;
   std::int64_t tokens_max = -1;        // of the answer; -1: to the end of the context
   std::vector<std::int32_t> stop_ids;  // end-of-turn ids; empty: none stops (ignore_eos)
@@ -48,11 +48,11 @@ struct SpeculationStats {
   std::int64_t rounds = 0;   // steps that verified at least one draft
   std::int64_t drafted = 0;  // all that were computed
   std::int64_t accepted = 0;
-  std::vector<std::int64_t> tried_per_depth;     // decisions: accept.h, Accepted::tried
+  std::vector<std::int64_t> tried_per_depth;  // decisions: accept.h, Accepted::tried
   std::vector<std::int64_t> accepted_per_depth;
-  double verify_s = 0;  // target passes of decoding steps, plain ones included
-  double draft_s = 0;   // head passes
-  double commit_s = 0;  // rewinding, and head entries from true hidden states
+  double verify_s = 0;           // target passes of decoding steps, plain ones included
+  double draft_s = 0;            // head passes
+  double commit_s = 0;           // rewinding, and head entries from true hidden states
   double expert_union_mean = 0;  // distinct experts per layer and decoding step
 };
 
@@ -71,8 +71,8 @@ struct Outcome {
 };
 
 struct EngineOptions {
-  int sequences_max = 8;              // that are stepped together; the others wait
-  std::int64_t prefill_chunk = 512;   // tokens of prompts per step; a multiple of 64
+  int sequences_max = 8;             // that are stepped together; the others wait
+  std::int64_t prefill_chunk = 512;  // tokens of prompts per step; a multiple of 64
 };
 
 Status validate(const EngineOptions& options);
@@ -124,6 +124,7 @@ class Engine {
   std::int32_t vocab_size_;
   EngineOptions options_;
   CostTable costs_;
+  AcceptanceRecord acceptance_;
   Id next_id_ = 1;
   std::deque<std::unique_ptr<Sequence>> waiting_;
   std::vector<std::unique_ptr<Sequence>> running_;

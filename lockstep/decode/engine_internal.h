@@ -10,7 +10,8 @@
 namespace lockstep::decode {
 
 struct Engine::Sequence {
-  Sequence(Id id_in, Request request_in, TokenSink* sink_in, std::int32_t vocab_size);
+  Sequence(Id id_in, Request request_in, TokenSink* sink_in, std::int32_t vocab_size,
+           AcceptanceRecord* others);
 
   Id id;
   Request request;

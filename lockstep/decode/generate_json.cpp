@@ -6,10 +6,9 @@
 #include <limits>
 #include <map>
 #include <string>
+#include <sys/resource.h>
 #include <type_traits>
 #include <utility>
-
-#include <sys/resource.h>
 
 #include "lockstep/decode/generate.h"
 
@@ -51,18 +50,19 @@ Setter number_field(std::optional<double> GenerateRequest::* member) {
 
 template <class Member>
 Setter integer_field(Member GenerateRequest::* member, std::int64_t max) {
-  return [member, max](GenerateRequest& r, const std::string& key, const io::Json& value) -> Status {
-    if (!value.is_integer()) return wrong_kind(key, "a whole number", value);
-    if (value.as_int() < 0 || value.as_int() > max) {
-      return Error{ErrorCode::kInvalidArgument, "is out of range: " + value.dump(), key};
-    }
-    if constexpr (std::is_same_v<Member, int>) {
-      r.*member = static_cast<int>(value.as_int());
-    } else {
-      r.*member = value.as_int();
-    }
-    return {};
-  };
+  return
+      [member, max](GenerateRequest& r, const std::string& key, const io::Json& value) -> Status {
+        if (!value.is_integer()) return wrong_kind(key, "a whole number", value);
+        if (value.as_int() < 0 || value.as_int() > max) {
+          return Error{ErrorCode::kInvalidArgument, "is out of range: " + value.dump(), key};
+        }
+        if constexpr (std::is_same_v<Member, int>) {
+          r.*member = static_cast<int>(value.as_int());
+        } else {
+          r.*member = value.as_int();
+        }
+        return {};
+      };
 }
 
 Status set_json(io::Json GenerateRequest::* member, GenerateRequest& r, const std::string& key,
@@ -136,14 +136,12 @@ const std::map<std::string, Setter>& setters() {
   constexpr std::int64_t kAny = std::numeric_limits<std::int64_t>::max();
   static const std::map<std::string, Setter> table = {
       {"prompt", text_field(&R::prompt)},
-      {"messages", [](R& r, const std::string& k, const io::Json& v) {
-         return set_json(&R::messages, r, k, v);
-       }},
+      {"messages", [](R& r, const std::string& k,
+                      const io::Json& v) { return set_json(&R::messages, r, k, v); }},
       {"prompt_ids", set_ids},
       {"system", text_field(&R::system)},
-      {"tools", [](R& r, const std::string& k, const io::Json& v) {
-         return set_json(&R::tools, r, k, v);
-       }},
+      {"tools",
+       [](R& r, const std::string& k, const io::Json& v) { return set_json(&R::tools, r, k, v); }},
       {"raw", bool_field(&R::raw)},
       {"thinking", bool_field(&R::thinking)},
       {"preserve_thinking", bool_field(&R::preserve_thinking)},
@@ -217,7 +215,8 @@ io::Json timings_json(const Runtime& runtime, const Outcome& outcome) {
 io::Json speculation_json(int depth_policy, const SpeculationStats& stats) {
   const auto counts = [](const std::vector<std::int64_t>& values) {
     io::Json array = io::Json::array();
-    for (const std::int64_t value : values) array.push_back(value);
+    for (const std::int64_t value : values)
+      array.push_back(value);
     return array;
   };
   io::Json json = io::Json::object();
@@ -245,7 +244,8 @@ Result<GenerateRequest> parse_request(const io::Json& json,
     const auto setter = setters().find(key);
     if (setter == setters().end()) {
       std::string known;
-      for (const auto& [name, unused] : setters()) known += (known.empty() ? "" : ", ") + name;
+      for (const auto& [name, unused] : setters())
+        known += (known.empty() ? "" : ", ") + name;
       return Error{ErrorCode::kInvalidArgument, "is no known field; known are " + known, key};
     }
     LOCKSTEP_TRY_STATUS(setter->second(request, key, value));
@@ -255,10 +255,14 @@ Result<GenerateRequest> parse_request(const io::Json& json,
 
 std::string finish_reason(const GenerateResult& result) {
   switch (result.outcome.reason) {
-    case FinishReason::kStop: return result.answer.tool_calls.empty() ? "stop" : "tool_calls";
-    case FinishReason::kLength: return "length";
-    case FinishReason::kCancelled: return "cancelled";
-    case FinishReason::kError: return "error";
+    case FinishReason::kStop:
+      return result.answer.tool_calls.empty() ? "stop" : "tool_calls";
+    case FinishReason::kLength:
+      return "length";
+    case FinishReason::kCancelled:
+      return "cancelled";
+    case FinishReason::kError:
+      return "error";
   }
   return "error";
 }
@@ -274,7 +278,8 @@ io::Json to_json(const Runtime& runtime, const GenerateRequest& request,
     calls.push_back(std::move(json));
   }
   io::Json ids = io::Json::array();
-  for (const std::int32_t id : outcome.token_ids) ids.push_back(id);
+  for (const std::int32_t id : outcome.token_ids)
+    ids.push_back(id);
 
   io::Json json = io::Json::object();
   json.set("text", result.answer.text);

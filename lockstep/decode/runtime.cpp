@@ -18,8 +18,8 @@ Result<std::unique_ptr<Runtime>> Runtime::open(const RuntimeOptions& options) {
   runtime->backend_ = std::move(backend);
   LOCKSTEP_TRY_STATUS(runtime->load_text());
   LOCKSTEP_TRY(auto weights, spec::bind_weights(runtime->artifact_));
-  runtime->model_ = model::Model::build(runtime->artifact_.config(), std::move(weights),
-                                        *runtime->backend_);
+  runtime->model_ =
+      model::Model::build(runtime->artifact_.config(), std::move(weights), *runtime->backend_);
   runtime->load_s_ = watch.seconds();
   return runtime;
 }

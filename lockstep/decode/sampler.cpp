@@ -16,16 +16,16 @@ namespace {
 constexpr float kNegativeInfinity = -std::numeric_limits<float>::infinity();
 
 Error out_of_range(const char* name, double value, const char* allowed) {
-  return {ErrorCode::kInvalidArgument,
-          "is " + std::to_string(value) + "; allowed is " + allowed, name};
+  return {ErrorCode::kInvalidArgument, "is " + std::to_string(value) + "; allowed is " + allowed,
+          name};
 }
 
 // Gumbel noise of one token at one output index.
 float gumbel(std::uint64_t seed, std::uint64_t index, std::int32_t token) {
-  const auto words = philox4x32(
-      {static_cast<std::uint32_t>(index), static_cast<std::uint32_t>(index >> 32),
-       static_cast<std::uint32_t>(token), 0},
-      {static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32)});
+  const auto words =
+      philox4x32({static_cast<std::uint32_t>(index), static_cast<std::uint32_t>(index >> 32),
+                  static_cast<std::uint32_t>(token), 0},
+                 {static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32)});
   return static_cast<float>(-std::log(-std::log(static_cast<double>(uniform_open(words[0])))));
 }
 
@@ -112,7 +112,8 @@ std::int32_t argmax(std::span<const float> logits) {
     }
   }
   float best = *std::max_element(lanes, lanes + kLanes);
-  for (std::size_t i = whole; i < logits.size(); ++i) best = logits[i] > best ? logits[i] : best;
+  for (std::size_t i = whole; i < logits.size(); ++i)
+    best = logits[i] > best ? logits[i] : best;
   if (!std::isfinite(best)) return -1;
   const auto found = std::find(logits.begin(), logits.end(), best);
   return static_cast<std::int32_t>(found - logits.begin());
@@ -162,7 +163,8 @@ void Sampler::filter(std::span<const float> logits) {
   std::sort(candidates_.begin(), candidates_.end(), order);
   const double max_logit = candidates_.front().logit;
   double total = 0;
-  for (const Candidate& c : candidates_) total += std::exp(c.logit - max_logit);
+  for (const Candidate& c : candidates_)
+    total += std::exp(c.logit - max_logit);
   std::size_t keep = candidates_.size();
   if (params_.top_p < 1) {
     double cumulative = 0;
@@ -174,7 +176,8 @@ void Sampler::filter(std::span<const float> logits) {
   if (params_.min_p > 0) {
     // Relative to the most probable token, so that no renormalisation enters.
     const double floor = max_logit + std::log(static_cast<double>(params_.min_p));
-    while (keep > 1 && candidates_[keep - 1].logit < floor) --keep;
+    while (keep > 1 && candidates_[keep - 1].logit < floor)
+      --keep;
   }
   candidates_.resize(keep);
 }
@@ -214,7 +217,8 @@ Logprobs logprobs(std::span<const float> logits, std::int32_t vocab_size, std::i
   const auto row = logits.first(static_cast<std::size_t>(vocab_size));
   const double max_logit = *std::max_element(row.begin(), row.end());
   double total = 0;
-  for (const float x : row) total += std::exp(static_cast<double>(x) - max_logit);
+  for (const float x : row)
+    total += std::exp(static_cast<double>(x) - max_logit);
   const double log_total = max_logit + std::log(total);
   const auto value = [&](std::int32_t token) {
     return static_cast<double>(row[static_cast<std::size_t>(token)]) - log_total;
@@ -222,16 +226,17 @@ Logprobs logprobs(std::span<const float> logits, std::int32_t vocab_size, std::i
 
   Logprobs result{.chosen = value(chosen), .top = {}};
   std::vector<std::int32_t> ids(row.size());
-  for (std::size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<std::int32_t>(i);
-  const auto count = static_cast<std::ptrdiff_t>(
-      std::min(ids.size(), static_cast<std::size_t>(std::max(0, top))));
-  std::partial_sort(ids.begin(), ids.begin() + count, ids.end(),
-                    [&](std::int32_t a, std::int32_t b) {
-                      return better(row[static_cast<std::size_t>(a)], a,
-                                    row[static_cast<std::size_t>(b)], b);
-                    });
+  for (std::size_t i = 0; i < ids.size(); ++i)
+    ids[i] = static_cast<std::int32_t>(i);
+  const auto count =
+      static_cast<std::ptrdiff_t>(std::min(ids.size(), static_cast<std::size_t>(std::max(0, top))));
+  std::partial_sort(
+      ids.begin(), ids.begin() + count, ids.end(), [&](std::int32_t a, std::int32_t b) {
+        return better(row[static_cast<std::size_t>(a)], a, row[static_cast<std::size_t>(b)], b);
+      });
   for (std::ptrdiff_t i = 0; i < count; ++i) {
-    result.top.push_back({ids[static_cast<std::size_t>(i)], value(ids[static_cast<std::size_t>(i)])});
+    result.top.push_back(
+        {ids[static_cast<std::size_t>(i)], value(ids[static_cast<std::size_t>(i)])});
   }
   return result;
 }

@@ -17,13 +17,13 @@
 namespace lockstep::decode {
 
 struct SamplingParams {
-  float temperature = 0;          // 0: greedy
-  int top_k = 0;                  // 0: all
-  float top_p = 1;                // (0, 1]
-  float min_p = 0;                // [0, 1)
-  float presence_penalty = 0;     // of tokens in the output
-  float frequency_penalty = 0;    // per occurrence in the output
-  float repetition_penalty = 1;   // > 0; of tokens in prompt or output
+  float temperature = 0;         // 0: greedy
+  int top_k = 0;                 // 0: all
+  float top_p = 1;               // (0, 1]
+  float min_p = 0;               // [0, 1)
+  float presence_penalty = 0;    // of tokens in the output
+  float frequency_penalty = 0;   // per occurrence in the output
+  float repetition_penalty = 1;  // > 0; of tokens in prompt or output
   std::vector<std::pair<std::int32_t, float>> logit_bias{};
   std::uint64_t seed = 0;
 

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lockstep/decode/sampler.h"
 
-#include <gtest/gtest.h>
-
 #include <cmath>
+#include <gtest/gtest.h>
 #include <limits>
 #include <map>
 #include <vector>
@@ -44,7 +43,8 @@ TEST(Sampler, PaddingRowsNeverWin) {
   Sampler greedy({}, 2);
   EXPECT_EQ(greedy.pick(logits, 0, {}), 1);
   Sampler drawn({.temperature = 5, .seed = 3}, 2);
-  for (std::uint64_t i = 0; i < 500; ++i) EXPECT_LT(drawn.pick(logits, i, {}), 2);
+  for (std::uint64_t i = 0; i < 500; ++i)
+    EXPECT_LT(drawn.pick(logits, i, {}), 2);
 }
 
 TEST(Sampler, BiasAndPenaltiesActOnGreedyToo) {
@@ -52,7 +52,7 @@ TEST(Sampler, BiasAndPenaltiesActOnGreedyToo) {
   const std::vector<std::int32_t> prompt = {1};
   TokenHistory history(prompt, 3);
   EXPECT_EQ(pick({.repetition_penalty = 2}, {2, 3, 0}, 0, history), 0);  // 3 / 2 < 2
-  EXPECT_EQ(pick({.presence_penalty = 5}, {2, 3, 0}, 0, history), 1);    // the prompt does not count
+  EXPECT_EQ(pick({.presence_penalty = 5}, {2, 3, 0}, 0, history), 1);  // the prompt does not count
   history.push(1);
   EXPECT_EQ(pick({.presence_penalty = 5}, {2, 3, 0}, 0, history), 0);
   history.pop();
@@ -80,7 +80,8 @@ TEST(Sampler, FiltersKeepWhatTheirDefinitionSays) {
   const auto drawn = [&](SamplingParams params) {
     std::map<std::int32_t, int> counts;
     params.temperature = 1;
-    for (params.seed = 0; params.seed < 400; ++params.seed) ++counts[pick(params, logits)];
+    for (params.seed = 0; params.seed < 400; ++params.seed)
+      ++counts[pick(params, logits)];
     return counts;
   };
   EXPECT_EQ(drawn({.top_k = 1}).size(), 1u);
@@ -113,7 +114,8 @@ TEST(Sampler, TemperatureSharpensAndFlattens) {
   const auto first = [&](float temperature) {
     Sampler sampler({.temperature = temperature, .seed = 1}, 2);
     int count = 0;
-    for (std::uint64_t i = 0; i < 4000; ++i) count += sampler.pick(logits, i, {}) == 0 ? 1 : 0;
+    for (std::uint64_t i = 0; i < 4000; ++i)
+      count += sampler.pick(logits, i, {}) == 0 ? 1 : 0;
     return count / 4000.0;
   };
   // Binomial standard error at 4000 draws is below .008.
@@ -123,16 +125,20 @@ TEST(Sampler, TemperatureSharpensAndFlattens) {
 
 TEST(Sampler, APickDependsOnSeedAndIndexOnly) {
   Logits logits(1000);
-  for (std::size_t i = 0; i < logits.size(); ++i) logits[i] = std::sin(static_cast<float>(i));
+  for (std::size_t i = 0; i < logits.size(); ++i)
+    logits[i] = std::sin(static_cast<float>(i));
   const SamplingParams params{.temperature = 1, .seed = 9};
   Sampler a(params, 1000), b(params, 1000);
   std::vector<std::int32_t> forward, backward;
-  for (std::uint64_t i = 0; i < 50; ++i) forward.push_back(a.pick(logits, i, {}));
-  for (std::uint64_t i = 50; i-- > 0;) backward.insert(backward.begin(), b.pick(logits, i, {}));
+  for (std::uint64_t i = 0; i < 50; ++i)
+    forward.push_back(a.pick(logits, i, {}));
+  for (std::uint64_t i = 50; i-- > 0;)
+    backward.insert(backward.begin(), b.pick(logits, i, {}));
   EXPECT_EQ(forward, backward);
   Sampler other({.temperature = 1, .seed = 10}, 1000);
   std::vector<std::int32_t> different;
-  for (std::uint64_t i = 0; i < 50; ++i) different.push_back(other.pick(logits, i, {}));
+  for (std::uint64_t i = 0; i < 50; ++i)
+    different.push_back(other.pick(logits, i, {}));
   EXPECT_NE(forward, different);
 }
 
@@ -177,7 +183,7 @@ TEST(Logprobs, AreTheLogOfTheSoftmaxWithoutPadding) {
   ASSERT_EQ(result.top.size(), 2u);
   EXPECT_EQ(result.top[0].token, 0);
   EXPECT_NEAR(result.top[0].logprob, std::log(0.5), 1e-6);  // derived bound as above
-  EXPECT_EQ(result.top[1].token, 1);  // tie: the lower id
+  EXPECT_EQ(result.top[1].token, 1);                        // tie: the lower id
 }
 
 }  // namespace

@@ -44,10 +44,12 @@ struct Case {
 
 class ParityRun {
  public:
-  ParityRun(std::span<const ParitySubject> subjects,
-            std::span<const Ids> prompts, const ParityOptions& options,
-            const std::function<bool(const ParityReport&)>& progress)
-      : subjects_(subjects), prompts_(prompts), options_(options), progress_(progress),
+  ParityRun(std::span<const ParitySubject> subjects, std::span<const Ids> prompts,
+            const ParityOptions& options, const std::function<bool(const ParityReport&)>& progress)
+      : subjects_(subjects),
+        prompts_(prompts),
+        options_(options),
+        progress_(progress),
         random_(options.seed) {}
 
   Result<ParityReport> run() {
@@ -86,7 +88,8 @@ class ParityRun {
         return Error{ErrorCode::kInconsistent, outcome.error, "model"};
       }
       c.ids = outcome.token_ids;
-      for (const decode::Logprobs& l : outcome.logprobs) c.logprobs.push_back(l.chosen);
+      for (const decode::Logprobs& l : outcome.logprobs)
+        c.logprobs.push_back(l.chosen);
     }
     return {};
   }
@@ -108,7 +111,8 @@ class ParityRun {
     for (const std::int64_t chunk : {64, 128, 320}) {
       LOCKSTEP_TRY_STATUS(chunks(first, chunk));
     }
-    for (const int width : {2, 5, 16}) LOCKSTEP_TRY_STATUS(batch(width));
+    for (const int width : {2, 5, 16})
+      LOCKSTEP_TRY_STATUS(batch(width));
     return {};
   }
 
@@ -116,12 +120,14 @@ class ParityRun {
   static Ids accept_all(const Ids& plain, std::int32_t) { return plain; }
   static Ids reject_all(const Ids& plain, std::int32_t vocab_size) {
     Ids ids = plain;
-    for (std::int32_t& id : ids) id = (id + 1) % vocab_size;
+    for (std::int32_t& id : ids)
+      id = (id + 1) % vocab_size;
     return ids;
   }
   static Ids reject_some(const Ids& plain, std::int32_t vocab_size) {
     Ids ids = plain;
-    for (std::size_t i = 1; i < ids.size(); i += 2) ids[i] = (ids[i] + 1) % vocab_size;
+    for (std::size_t i = 1; i < ids.size(); i += 2)
+      ids[i] = (ids[i] + 1) % vocab_size;
     return ids;
   }
 
@@ -163,7 +169,8 @@ class ParityRun {
     const ParitySubject& subject = subjects_[random_() % subjects_.size()];
     const std::string name = "batch of up to " + std::to_string(width) + " with random joins";
     std::vector<std::size_t> order(cases_.size());
-    for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
+    for (std::size_t i = 0; i < order.size(); ++i)
+      order[i] = i;
     std::shuffle(order.begin(), order.end(), random_);
     decode::Engine engine(*subject.model, subject.vocab_size,
                           {.sequences_max = width, .prefill_chunk = 128});
@@ -195,8 +202,10 @@ class ParityRun {
     if (found.reason == decode::FinishReason::kError) {
       return Error{ErrorCode::kInconsistent, found.error, "model"};
     }
-    for (const std::int64_t n : found.speculation.tried_per_depth) report_.drafts_tried += n;
-    for (const std::int64_t n : found.speculation.accepted_per_depth) report_.drafts_accepted += n;
+    for (const std::int64_t n : found.speculation.tried_per_depth)
+      report_.drafts_tried += n;
+    for (const std::int64_t n : found.speculation.accepted_per_depth)
+      report_.drafts_accepted += n;
     const std::size_t count = std::max(c.ids.size(), found.token_ids.size());
     report_.tokens_compared += static_cast<std::int64_t>(count);
     count_condition(condition, static_cast<std::int64_t>(count));
@@ -251,7 +260,8 @@ Result<ParityReport> run_parity(std::span<const ParitySubject> subjects,
                                 std::span<const Ids> prompts, const ParityOptions& options,
                                 const std::function<bool(const ParityReport&)>& progress) {
   CHECK(!subjects.empty());
-  if (prompts.empty()) return Error{ErrorCode::kInvalidArgument, "no prompts to compare", "prompts"};
+  if (prompts.empty())
+    return Error{ErrorCode::kInvalidArgument, "no prompts to compare", "prompts"};
   return ParityRun(subjects, prompts, options, progress).run();
 }
 
@@ -270,7 +280,8 @@ io::Json to_json(const ParityReport& report) {
     differences.push_back(std::move(json));
   }
   io::Json conditions = io::Json::object();
-  for (const auto& condition : report.conditions) conditions.set(condition.name, condition.tokens);
+  for (const auto& condition : report.conditions)
+    conditions.set(condition.name, condition.tokens);
   io::Json json = io::Json::object();
   json.set("tokens_compared", report.tokens_compared);
   json.set("differences", report.differences.size());

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The contract, run: the same requests under every condition that must not matter (draft depth,
-// forced drafts, neighbours, chunk size, threads) against a plain run alone. Token ids are compared,
-// and the log-probabilities of the chosen tokens bit for bit, which shows a difference long before
-// it turns a token.
+// forced drafts, neighbours, chunk size, threads) against a plain run alone. Token ids are
+// compared, and the log-probabilities of the chosen tokens bit for bit, which shows a difference
+// long before it turns a token.
 #pragma once
 
 #include <cstdint>
@@ -34,14 +34,14 @@ struct ParitySubject {
 };
 
 struct ParityDifference {
-  std::string condition;        // "depth 3", "batch of 5 with joins", ...
-  std::size_t prompt = 0;       // index
-  std::string sampling;         // "greedy", "temperature 1", ...
+  std::string condition;   // "depth 3", "batch of 5 with joins", ...
+  std::size_t prompt = 0;  // index
+  std::string sampling;    // "greedy", "temperature 1", ...
   std::uint64_t seed = 0;
-  std::size_t token = 0;        // output index of the first difference
-  std::int32_t expected = -1;   // -1: no token there
+  std::size_t token = 0;       // output index of the first difference
+  std::int32_t expected = -1;  // -1: no token there
   std::int32_t found = -1;
-  bool logprob_only = false;    // same id, other bits
+  bool logprob_only = false;  // same id, other bits
 };
 
 struct ParityReport {

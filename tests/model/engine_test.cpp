@@ -2,7 +2,6 @@
 // The engine over the demo model: caps, stops, joins, cancels, forced drafts, and its checks of
 // requests. What is compared is always a plain run alone.
 #include <gtest/gtest.h>
-
 #include <map>
 #include <memory>
 #include <string>
@@ -88,7 +87,8 @@ TEST_F(EngineTest, ForcedDraftsAreCountedAsTriedAndAccepted) {
 
   Request none = request(2, 10);
   none.scripted_drafts = plain;
-  for (std::int32_t& id : none.scripted_drafts) id = (id + 1) % 6000;
+  for (std::int32_t& id : none.scripted_drafts)
+    id = (id + 1) % 6000;
   const Outcome rejected = run(none);
   EXPECT_EQ(rejected.token_ids, Ids(plain.begin(), plain.begin() + 10));
   EXPECT_EQ(rejected.speculation.accepted, 0);
@@ -124,23 +124,27 @@ TEST_F(EngineTest, NeighboursThatJoinAndLeaveChangeNothing) {
                    i % 2 == 0 ? SamplingParams{} : SamplingParams{.temperature = 1, .seed = i},
                    texts[i % texts.size()]);
   };
-  for (std::size_t i = 0; i < 8; ++i) plain[i] = run(make(i, 0)).token_ids;
+  for (std::size_t i = 0; i < 8; ++i)
+    plain[i] = run(make(i, 0)).token_ids;
   Engine e = engine(3, 64);
   std::map<Engine::Id, std::size_t> open;
   for (std::size_t i = 0; i < 8; ++i) {
     open[e.submit(make(i, static_cast<int>(i % 5)), nullptr).value()] = i;
-    for (std::size_t s = 0; s < i; ++s) e.step();
+    for (std::size_t s = 0; s < i; ++s)
+      e.step();
   }
   while (e.step()) {
   }
-  for (const auto& [id, i] : open) EXPECT_EQ(e.take_outcome(id)->token_ids, plain[i]) << i;
+  for (const auto& [id, i] : open)
+    EXPECT_EQ(e.take_outcome(id)->token_ids, plain[i]) << i;
 }
 
 TEST_F(EngineTest, CancelKeepsWhatWasCommittedAndFreesThePlace) {
   Engine e = engine(1);
   const auto first = e.submit(request(3, 1000), nullptr).value();
   const auto second = e.submit(request(0, 3), nullptr).value();
-  for (int i = 0; i < 4; ++i) e.step();
+  for (int i = 0; i < 4; ++i)
+    e.step();
   e.cancel(first);
   const Outcome cancelled = *e.take_outcome(first);
   EXPECT_EQ(cancelled.reason, FinishReason::kCancelled);

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The forward pass and the MTP head against values of independent implementations (transformers and
 // PyTorch in float32; tests/golden/demo/manifest.json says how they were made).
-#include <gtest/gtest.h>
-
 #include <cmath>
 #include <cstring>
+#include <gtest/gtest.h>
 #include <memory>
 #include <string>
 #include <vector>
@@ -47,11 +46,14 @@ double relative_l2(std::span<const float> found, std::span<const float> expected
 
 std::vector<std::int32_t> ids_of(const io::Json& array) {
   std::vector<std::int32_t> ids;
-  for (const io::Json& id : array.as_array()) ids.push_back(static_cast<std::int32_t>(id.as_int()));
+  for (const io::Json& id : array.as_array())
+    ids.push_back(static_cast<std::int32_t>(id.as_int()));
   return ids;
 }
 
-io::Json json_file(const std::string& name) { return io::read_json_file(kGolden + name).value(); }
+io::Json json_file(const std::string& name) {
+  return io::read_json_file(kGolden + name).value();
+}
 
 io::SafetensorsFile tensor_file(const std::string& name) {
   return io::SafetensorsFile::open(kGolden + name).value();
@@ -60,8 +62,9 @@ io::SafetensorsFile tensor_file(const std::string& name) {
 class Golden : public ::testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
-    auto opened = decode::Runtime::open(
-        {.model_dir = "models/demo", .drafter_dir = {}, .backend = {.name = GetParam(), .isa = {}}});
+    auto opened = decode::Runtime::open({.model_dir = "models/demo",
+                                         .drafter_dir = {},
+                                         .backend = {.name = GetParam(), .isa = {}}});
     ASSERT_TRUE(opened.ok()) << opened.error().to_string();
     runtime_ = std::move(opened).value();
   }
@@ -88,12 +91,13 @@ TEST_P(Golden, HiddenStatesOfEveryLayer) {
   const auto state = model().make_state();
   std::size_t compared = 0;
   const auto hidden = prefill(ids, *state, [&](const std::string& name, const ops::Tensor& value) {
-    EXPECT_LE(relative_l2(backend().host_view(value), floats(golden, name)), kRelativeL2Max) << name;
+    EXPECT_LE(relative_l2(backend().host_view(value), floats(golden, name)), kRelativeL2Max)
+        << name;
     ++compared;
   });
   EXPECT_EQ(compared, 2u + 2 * 8);
-  const auto logits = backend().host_view(
-      model().logits(ops::rows_of(hidden.normed, hidden.normed.rows - 1, 1)));
+  const auto logits =
+      backend().host_view(model().logits(ops::rows_of(hidden.normed, hidden.normed.rows - 1, 1)));
   EXPECT_LE(relative_l2(logits, floats(golden, "last_logits")), kRelativeL2Max);
 }
 
@@ -105,8 +109,8 @@ TEST_P(Golden, LogitsOfEveryPrompt) {
     backend().reset_scratch();
     const auto state = model().make_state();
     const auto hidden = prefill(ids_of(*prompt.find("ids")), *state);
-    const auto logits = backend().host_view(
-        model().logits(ops::rows_of(hidden.normed, hidden.normed.rows - 1, 1)));
+    const auto logits =
+        backend().host_view(model().logits(ops::rows_of(hidden.normed, hidden.normed.rows - 1, 1)));
     EXPECT_LE(relative_l2(logits, floats(golden, name + ".last_logits")), kRelativeL2Max) << name;
   }
 }
@@ -128,8 +132,8 @@ TEST_P(Golden, MtpHeadAtEveryPositionAndThreeChainedDrafts) {
     std::vector<std::int32_t> next(ids.begin() + 1, ids.end());
     next.push_back(static_cast<std::int32_t>(c.find("bonus_token")->as_int()));
     ops::Batch all;
-    model::append_text_segment(all, {.row_count = static_cast<std::int64_t>(ids.size()),
-                                     .state = state.get()});
+    model::append_text_segment(
+        all, {.row_count = static_cast<std::int64_t>(ids.size()), .state = state.get()});
     ops::Tensor out = model().mtp_forward(all, next, hidden.head_input);
     EXPECT_LE(relative_l2(backend().host_view(out), floats(golden, name + ".depth1_all.hidden")),
               kRelativeL2Max)
@@ -141,9 +145,9 @@ TEST_P(Golden, MtpHeadAtEveryPositionAndThreeChainedDrafts) {
     for (std::size_t depth = 0; depth < 3; ++depth) {
       const auto logits = backend().host_view(model().logits(out));
       const auto width = logits.size();
-      EXPECT_LE(relative_l2(backend().host_view(out),
-                            std::span(chain_hidden).subspan(depth * 256, 256)),
-                kRelativeL2Max);
+      EXPECT_LE(
+          relative_l2(backend().host_view(out), std::span(chain_hidden).subspan(depth * 256, 256)),
+          kRelativeL2Max);
       EXPECT_LE(relative_l2(logits, std::span(chain_logits).subspan(depth * width, width)),
                 kRelativeL2Max);
       EXPECT_EQ(decode::argmax(logits), drafts[depth]) << name << " depth " << depth + 1;

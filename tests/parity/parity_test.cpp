@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The contract over the demo model in three formats and over two odd synthetic geometries: every
 // condition of verify/parity.h, at least 100,000 tokens in all, no difference.
-#include <gtest/gtest.h>
+#include "lockstep/verify/parity.h"
 
 #include <algorithm>
 #include <filesystem>
+#include <gtest/gtest.h>
 #include <memory>
 #include <random>
 #include <string>
@@ -14,7 +15,6 @@
 #include "lockstep/ops/make_backend.h"
 #include "lockstep/spec/test_artifact.h"
 #include "lockstep/spec/weights.h"
-#include "lockstep/verify/parity.h"
 
 namespace lockstep::verify {
 namespace {
@@ -88,7 +88,8 @@ TEST_P(Parity, NothingThatMustNotMatterChangesATokenOrALogprob) {
   ASSERT_TRUE(artifact.ok()) << artifact.error().to_string();
   ASSERT_TRUE(artifact->has_mtp());
   const bool demo = GetParam().preset.empty();
-  const auto vocab_size = static_cast<std::int32_t>(demo ? 6100 : artifact->config().text.vocab_rows - 3);
+  const auto vocab_size =
+      static_cast<std::int32_t>(demo ? 6100 : artifact->config().text.vocab_rows - 3);
 
   std::vector<std::unique_ptr<ops::Backend>> backends;
   std::vector<std::unique_ptr<model::Model>> models;
@@ -120,12 +121,13 @@ TEST_P(Parity, NothingThatMustNotMatterChangesATokenOrALogprob) {
   RecordProperty("tokens_compared", static_cast<int>(report->tokens_compared));
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Models, Parity,
-    ::testing::Values(Subject{"demo_bf16", "source", ""}, Subject{"demo_w4", "w4", ""},
-                      Subject{"demo_mxfp4", "mxfp4", ""}, Subject{"tiny_a", "w4", "tiny-a"},
-                      Subject{"tiny_b", "6bit", "tiny-b"}),
-    [](const auto& param) { return param.param.name; });
+INSTANTIATE_TEST_SUITE_P(Models, Parity,
+                         ::testing::Values(Subject{"demo_bf16", "source", ""},
+                                           Subject{"demo_w4", "w4", ""},
+                                           Subject{"demo_mxfp4", "mxfp4", ""},
+                                           Subject{"tiny_a", "w4", "tiny-a"},
+                                           Subject{"tiny_b", "6bit", "tiny-b"}),
+                         [](const auto& param) { return param.param.name; });
 
 }  // namespace
 }  // namespace lockstep::verify
