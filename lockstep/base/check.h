@@ -9,19 +9,19 @@ namespace lockstep {
 
 }  // namespace lockstep
 
-#define CHECK_MSG(condition, message)                                          \
-  do {                                                                         \
-    if (!(condition)) [[unlikely]]                                             \
-      ::lockstep::check_failed(__FILE__, __LINE__, #condition, (message));     \
+#define CHECK_MSG(condition, message)                                      \
+  do {                                                                     \
+    if (!(condition)) [[unlikely]]                                         \
+      ::lockstep::check_failed(__FILE__, __LINE__, #condition, (message)); \
   } while (false)
 
 #define CHECK(condition) CHECK_MSG(condition, "")
 
 // For hot loops: checked in builds without NDEBUG only.
 #ifdef NDEBUG
-#define DCHECK(condition)           \
-  do {                              \
-    if (false) (void)(condition);   \
+#define DCHECK(condition)         \
+  do {                            \
+    if (false) (void)(condition); \
   } while (false)
 #else
 #define DCHECK(condition) CHECK(condition)

@@ -22,8 +22,10 @@ std::string brand() {
   char text[49] = {};
   std::memcpy(text, words, 48);
   std::string name(text);
-  while (!name.empty() && name.back() == ' ') name.pop_back();
-  while (!name.empty() && name.front() == ' ') name.erase(name.begin());
+  while (!name.empty() && name.back() == ' ')
+    name.pop_back();
+  while (!name.empty() && name.front() == ' ')
+    name.erase(name.begin());
   return name;
 }
 #endif

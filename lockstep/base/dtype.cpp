@@ -15,11 +15,11 @@ struct Row {
 };
 
 constexpr Row kRows[] = {
-    {DType::kF64, "F64", 8},      {DType::kF32, "F32", 4},      {DType::kF16, "F16", 2},
-    {DType::kBF16, "BF16", 2},    {DType::kI64, "I64", 8},      {DType::kI32, "I32", 4},
-    {DType::kI16, "I16", 2},      {DType::kI8, "I8", 1},        {DType::kU64, "U64", 8},
-    {DType::kU32, "U32", 4},      {DType::kU16, "U16", 2},      {DType::kU8, "U8", 1},
-    {DType::kBool, "BOOL", 1},    {DType::kF8E4M3, "F8_E4M3", 1}, {DType::kF8E5M2, "F8_E5M2", 1},
+    {DType::kF64, "F64", 8},   {DType::kF32, "F32", 4},        {DType::kF16, "F16", 2},
+    {DType::kBF16, "BF16", 2}, {DType::kI64, "I64", 8},        {DType::kI32, "I32", 4},
+    {DType::kI16, "I16", 2},   {DType::kI8, "I8", 1},          {DType::kU64, "U64", 8},
+    {DType::kU32, "U32", 4},   {DType::kU16, "U16", 2},        {DType::kU8, "U8", 1},
+    {DType::kBool, "BOOL", 1}, {DType::kF8E4M3, "F8_E4M3", 1}, {DType::kF8E5M2, "F8_E5M2", 1},
 };
 
 const Row& row(DType type) {
@@ -31,8 +31,12 @@ const Row& row(DType type) {
 
 }  // namespace
 
-std::size_t dtype_bytes(DType type) { return row(type).bytes; }
-const char* dtype_name(DType type) { return row(type).name; }
+std::size_t dtype_bytes(DType type) {
+  return row(type).bytes;
+}
+const char* dtype_name(DType type) {
+  return row(type).name;
+}
 
 std::optional<DType> dtype_from_name(std::string_view name) {
   for (const Row& r : kRows)
@@ -45,7 +49,8 @@ float f16_to_f32(std::uint16_t bits) {
   const std::uint32_t exponent = (bits >> 10) & 0x1fu;
   const std::uint32_t mantissa = bits & 0x3ffu;
   if (exponent == 0x1f) return std::bit_cast<float>(sign | 0x7f800000u | (mantissa << 13));
-  if (exponent != 0) return std::bit_cast<float>(sign | ((exponent + 112) << 23) | (mantissa << 13));
+  if (exponent != 0)
+    return std::bit_cast<float>(sign | ((exponent + 112) << 23) | (mantissa << 13));
   const float magnitude = static_cast<float>(mantissa) * 0x1p-24f;  // subnormals are exact
   return (bits & 0x8000u) ? -magnitude : magnitude;
 }

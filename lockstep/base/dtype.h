@@ -11,8 +11,23 @@
 namespace lockstep {
 
 // Names as safetensors spells them (dtype_name).
-enum class DType : std::uint8_t { kF64, kF32, kF16, kBF16, kI64, kI32, kI16, kI8, kU64, kU32, kU16,
-                                  kU8, kBool, kF8E4M3, kF8E5M2 };
+enum class DType : std::uint8_t {
+  kF64,
+  kF32,
+  kF16,
+  kBF16,
+  kI64,
+  kI32,
+  kI16,
+  kI8,
+  kU64,
+  kU32,
+  kU16,
+  kU8,
+  kBool,
+  kF8E4M3,
+  kF8E5M2
+};
 
 std::size_t dtype_bytes(DType type);
 const char* dtype_name(DType type);

@@ -12,12 +12,14 @@ inline constexpr std::size_t kMiB = 1024 * kKiB;
 inline constexpr std::size_t kGiB = 1024 * kMiB;
 
 // Artifact files.
-inline constexpr std::size_t kSafetensorsHeaderBytesMax = 100 * kMiB;  // as the format's own library
+inline constexpr std::size_t kSafetensorsHeaderBytesMax =
+    100 * kMiB;  // as the format's own library
 inline constexpr std::size_t kTensorsPerFileMax = 1'000'000;
 inline constexpr std::size_t kTensorRankMax = 8;
 inline constexpr std::size_t kTensorNameBytesMax = 1024;
 inline constexpr std::size_t kShardsMax = 4096;
-inline constexpr std::size_t kJsonFileBytesMax = 256 * kMiB;  // tokenizer.json of large vocabularies
+inline constexpr std::size_t kJsonFileBytesMax =
+    256 * kMiB;  // tokenizer.json of large vocabularies
 inline constexpr std::size_t kJsonDepthMax = 128;
 inline constexpr std::size_t kTemplateFileBytesMax = 256 * kKiB;
 

@@ -5,19 +5,30 @@ namespace lockstep {
 
 const char* error_code_name(ErrorCode code) {
   switch (code) {
-    case ErrorCode::kInvalidArgument: return "invalid_argument";
-    case ErrorCode::kNotFound: return "not_found";
-    case ErrorCode::kIo: return "io";
-    case ErrorCode::kFormat: return "format";
-    case ErrorCode::kInconsistent: return "inconsistent";
-    case ErrorCode::kLimit: return "limit";
-    case ErrorCode::kUnsupported: return "unsupported";
-    case ErrorCode::kTemplate: return "template";
-    case ErrorCode::kCancelled: return "cancelled";
+    case ErrorCode::kInvalidArgument:
+      return "invalid_argument";
+    case ErrorCode::kNotFound:
+      return "not_found";
+    case ErrorCode::kIo:
+      return "io";
+    case ErrorCode::kFormat:
+      return "format";
+    case ErrorCode::kInconsistent:
+      return "inconsistent";
+    case ErrorCode::kLimit:
+      return "limit";
+    case ErrorCode::kUnsupported:
+      return "unsupported";
+    case ErrorCode::kTemplate:
+      return "template";
+    case ErrorCode::kCancelled:
+      return "cancelled";
   }
   return "unknown";
 }
 
-std::string Error::to_string() const { return where.empty() ? message : where + ": " + message; }
+std::string Error::to_string() const {
+  return where.empty() ? message : where + ": " + message;
+}
 
 }  // namespace lockstep

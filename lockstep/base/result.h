@@ -102,9 +102,9 @@ using Status = Result<void>;
 
 #define LOCKSTEP_CONCAT_INNER(a, b) a##b
 #define LOCKSTEP_CONCAT(a, b) LOCKSTEP_CONCAT_INNER(a, b)
-#define LOCKSTEP_TRY_INNER(decl, temp, expr)        \
-  auto temp = (expr);                               \
-  if (!temp.ok()) return std::move(temp).error();   \
+#define LOCKSTEP_TRY_INNER(decl, temp, expr)      \
+  auto temp = (expr);                             \
+  if (!temp.ok()) return std::move(temp).error(); \
   decl = std::move(temp).value()
 
 // LOCKSTEP_TRY(auto file, open(path)): declares or assigns the value, or returns the error.
@@ -112,8 +112,8 @@ using Status = Result<void>;
   LOCKSTEP_TRY_INNER(decl, LOCKSTEP_CONCAT(lockstep_try_, __LINE__), (__VA_ARGS__))
 
 // LOCKSTEP_TRY_STATUS(validate(x)): returns the error of a Status.
-#define LOCKSTEP_TRY_STATUS(...)                                                          \
-  do {                                                                                    \
-    auto lockstep_status = (__VA_ARGS__);                                                 \
-    if (!lockstep_status.ok()) return std::move(lockstep_status).error();                 \
+#define LOCKSTEP_TRY_STATUS(...)                                          \
+  do {                                                                    \
+    auto lockstep_status = (__VA_ARGS__);                                 \
+    if (!lockstep_status.ok()) return std::move(lockstep_status).error(); \
   } while (false)

@@ -108,7 +108,9 @@ struct ThreadPool::Impl {
     epoch.fetch_add(1, std::memory_order_seq_cst);
     if (sleepers.load(std::memory_order_seq_cst) > 0) {
       // Taking the lock orders this wake after a sleeper's last look at `epoch`.
-      { std::lock_guard lock(mutex); }
+      {
+        std::lock_guard lock(mutex);
+      }
       wake.notify_all();
     }
   }
@@ -130,10 +132,13 @@ ThreadPool::ThreadPool(int thread_count) : impl_(std::make_unique<Impl>()) {
 ThreadPool::~ThreadPool() {
   impl_->stop.store(true, std::memory_order_release);
   impl_->raise_epoch();
-  for (std::thread& thread : impl_->workers) thread.join();
+  for (std::thread& thread : impl_->workers)
+    thread.join();
 }
 
-int ThreadPool::thread_count() const { return impl_->thread_count; }
+int ThreadPool::thread_count() const {
+  return impl_->thread_count;
+}
 
 void ThreadPool::run(std::int64_t count, std::int64_t grain, Function function, void* context) {
   CHECK(grain > 0);

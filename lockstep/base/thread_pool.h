@@ -27,9 +27,12 @@ class ThreadPool {
   template <class Body>
   void parallel_for(std::int64_t count, std::int64_t grain, Body&& body) {
     using B = std::remove_reference_t<Body>;
-    run(count, grain, [](void* context, std::int64_t begin, std::int64_t end) {
-      (*static_cast<B*>(context))(begin, end);
-    }, const_cast<void*>(static_cast<const void*>(&body)));
+    run(
+        count, grain,
+        [](void* context, std::int64_t begin, std::int64_t end) {
+          (*static_cast<B*>(context))(begin, end);
+        },
+        const_cast<void*>(static_cast<const void*>(&body)));
   }
 
  private:

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lockstep/base/thread_pool.h"
 
-#include <gtest/gtest.h>
-
 #include <chrono>
+#include <gtest/gtest.h>
 #include <thread>
 #include <vector>
 
@@ -18,9 +17,11 @@ TEST(ThreadPool, CoversEveryIndexOnceForOddCountsAndGrains) {
         std::vector<int> hits(static_cast<std::size_t>(count), 0);
         pool.parallel_for(count, grain, [&](std::int64_t begin, std::int64_t end) {
           EXPECT_EQ(begin % grain, 0);
-          for (std::int64_t i = begin; i < end; ++i) ++hits[static_cast<std::size_t>(i)];
+          for (std::int64_t i = begin; i < end; ++i)
+            ++hits[static_cast<std::size_t>(i)];
         });
-        for (int h : hits) EXPECT_EQ(h, 1);
+        for (int h : hits)
+          EXPECT_EQ(h, 1);
       }
     }
   }
@@ -32,9 +33,11 @@ TEST(ThreadPool, WakesWorkersThatWentToSleep) {
     std::this_thread::sleep_for(std::chrono::milliseconds(30));
     std::vector<int> hits(12, 0);
     pool.parallel_for(12, 1, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t i = begin; i < end; ++i) hits[static_cast<std::size_t>(i)] = 1;
+      for (std::int64_t i = begin; i < end; ++i)
+        hits[static_cast<std::size_t>(i)] = 1;
     });
-    for (int h : hits) EXPECT_EQ(h, 1);
+    for (int h : hits)
+      EXPECT_EQ(h, 1);
   }
 }
 
@@ -43,7 +46,8 @@ TEST(ThreadPool, SurvivesManyShortLoops) {
   std::int64_t sums[2] = {0, 0};
   for (int i = 0; i < 20000; ++i) {
     pool.parallel_for(2, 1, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t j = begin; j < end; ++j) ++sums[j];
+      for (std::int64_t j = begin; j < end; ++j)
+        ++sums[j];
     });
   }
   EXPECT_EQ(sums[0], 20000);

@@ -65,7 +65,8 @@ std::vector<std::uint8_t> rotary_axes(const spec::TextConfig& config) {
   std::vector<std::uint8_t> axes(static_cast<std::size_t>(config.rotary_dim / 2), 0);
   for (std::uint8_t axis = 1; axis <= 2; ++axis) {
     const auto end = static_cast<std::size_t>(3 * config.mrope_section[axis]);
-    for (std::size_t d = axis; d < end && d < axes.size(); d += 3) axes[d] = axis;
+    for (std::size_t d = axis; d < end && d < axes.size(); d += 3)
+      axes[d] = axis;
   }
   return axes;
 }
@@ -88,15 +89,15 @@ Model::~Model() = default;
 
 std::unique_ptr<Model> Model::build(const spec::ModelConfig& config, spec::Weights weights,
                                     ops::Backend& backend) {
-  auto model = std::unique_ptr<Model>(
-      new Model(config.text, config.mtp_hidden_is_pre_norm, backend));
+  auto model =
+      std::unique_ptr<Model>(new Model(config.text, config.mtp_hidden_is_pre_norm, backend));
   model->embedding_ = concat(backend, {weights.embedding});
   model->head_ = concat(backend, {weights.head});
   model->final_norm_ = std::move(weights.final_norm);
   int delta_layers = 0;
   for (spec::LayerWeights& layer : weights.layers) {
-    int& count = layer.kind == spec::LayerKind::kDelta ? delta_layers
-                                                       : model->target_attention_layers_;
+    int& count =
+        layer.kind == spec::LayerKind::kDelta ? delta_layers : model->target_attention_layers_;
     model->layers_.push_back(model->build_layer(std::move(layer), count));
     ++count;
   }
@@ -182,8 +183,8 @@ std::int64_t Model::run_experts(const Layer& layer, ops::Tensor x) const {
   const ops::RouterOutput routed = backend_.route(x, layer.post_norm, eps, *layer.router,
                                                   static_cast<int>(config_.experts_per_token));
   const std::int64_t expert_union = backend_.expert_union();
-  const ops::Tensor activations = backend_.experts_in(routed, *layer.gate, *layer.up,
-                                                      *layer.shared_gate, *layer.shared_up);
+  const ops::Tensor activations =
+      backend_.experts_in(routed, *layer.gate, *layer.up, *layer.shared_gate, *layer.shared_up);
   backend_.experts_out(routed, activations, *layer.down, *layer.shared_down, x);
   return expert_union;
 }

@@ -2,8 +2,9 @@
 // The forward pass of the family, written once over the back end's verbs (spec sections 3 and 5).
 //
 // A decoder layer is six stages: project, delta or attend, mix_out, route, experts_in, experts_out.
-// The MTP head is a fusion matrix and one attention layer of the same kind, with its own KV entries:
-// entry p belongs to the pair (hidden state of token p, token p + 1) and turns by position p.
+// The MTP head is a fusion matrix and one attention layer of the same kind, with its own KV
+// entries: entry p belongs to the pair (hidden state of token p, token p + 1) and turns by position
+// p.
 #pragma once
 
 #include <functional>
@@ -25,9 +26,9 @@ using Trace = std::function<void(const std::string& name, const ops::Tensor& val
 
 // Result of the target's pass. Both live until Backend::reset_scratch().
 struct Hidden {
-  ops::Tensor normed;      // [rows, hidden] after the final norm: input of the head matrix
-  ops::Tensor head_input;  // [rows, hidden] what the MTP head takes: `normed`, or the residual
-                           // stream when the artifact says mtp_hidden_state_mode pre_norm
+  ops::Tensor normed;       // [rows, hidden] after the final norm: input of the head matrix
+  ops::Tensor head_input;   // [rows, hidden] what the MTP head takes: `normed`, or the residual
+                            // stream when the artifact says mtp_hidden_state_mode pre_norm
   double expert_union = 0;  // distinct experts that the rows selected, mean over the layers
 };
 
