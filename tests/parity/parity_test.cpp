@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <gtest/gtest.h>
 #include <memory>
+#include <ostream>
 #include <random>
 #include <string>
 #include <vector>
@@ -29,6 +30,11 @@ struct Subject {
   std::string recipe;  // of spec::test_recipe
   std::string preset;  // empty: the demo model
 };
+
+// The name of a test case, instead of the bytes of the struct.
+void PrintTo(const Subject& subject, std::ostream* out) {
+  *out << subject.name;
+}
 
 // Lengths around the chunk grain and far from it; ids uniform, so nothing is easy to draft.
 std::vector<Ids> random_prompts(std::int32_t vocab_size) {
