@@ -49,6 +49,7 @@ struct GatedJob {
   const CpuMatrix& up;
   Range columns;
   std::span<const float* const> x;
+  const CpuMatrix* next = nullptr;  // the gate that is read after this job
 };
 
 // to(i) is where row i's activations of this expert start.
@@ -61,7 +62,9 @@ void gated_columns(const KernelTable& kernels, const GatedJob& job, float* scrat
   for (std::size_t first = 0; first < job.x.size(); first += kPairBlock) {
     const std::size_t count = std::min<std::size_t>(kPairBlock, job.x.size() - first);
     const std::span<const float* const> x = job.x.subspan(first, count);
+    job.up.prefetch(job.columns.begin);
     job.gate.dot_rows(kernels, job.columns, x, gate, width, dot_scratch);
+    if (job.next != nullptr) job.next->prefetch(job.columns.begin);
     job.up.dot_rows(kernels, job.columns, x, up, width, dot_scratch);
     for (std::size_t i = 0; i < count; ++i) {
       const auto offset = static_cast<std::int64_t>(i) * width;
@@ -163,7 +166,10 @@ Tensor CpuBackend::experts_in(const RouterOutput& routed, const ExpertBank& gate
       const GatedJob job = {.gate = cast(gate)[pairs_.experts[i]],
                             .up = cast(up)[pairs_.experts[i]],
                             .columns = columns,
-                            .x = std::span(pair_pointers_).subspan(begin, count)};
+                            .x = std::span(pair_pointers_).subspan(begin, count),
+                            .next = i + 1 < pairs_.experts.size()
+                                        ? &cast(gate)[pairs_.experts[i + 1]]
+                                        : &cast(shared_gate)};
       gated_columns(kernels_, job, temp, [&](std::size_t k) {
         const ExpertPairs::Pair pair = pairs_.pairs[begin + k];
         return row_of(out, pair.row) + pair.slot * hidden;
@@ -172,7 +178,8 @@ Tensor CpuBackend::experts_in(const RouterOutput& routed, const ExpertBank& gate
     const GatedJob shared = {.gate = cast(shared_gate),
                              .up = cast(shared_up),
                              .columns = split(shared_hidden, kColumnGrain, part, parts),
-                             .x = x};
+                             .x = x,
+                             .next = nullptr};
     gated_columns(kernels_, shared, temp, [&](std::size_t k) {
       return row_of(out, static_cast<std::int64_t>(k)) + slots * hidden;
     });
@@ -223,6 +230,8 @@ void CpuBackend::down_columns(const CpuBank& down, const CpuMatrix& shared, Rang
   for (std::size_t i = 0; i < pairs_.experts.size(); ++i) {
     const auto begin = static_cast<std::size_t>(pairs_.begin[i]);
     const auto count = static_cast<std::size_t>(pairs_.begin[i + 1]) - begin;
+    const bool last = i + 1 == pairs_.experts.size();
+    (last ? shared : down[pairs_.experts[i + 1]]).prefetch(columns.begin);
     down[pairs_.experts[i]].dot_rows(
         kernels_, columns, std::span(pair_pointers_).subspan(begin, count),
         products + pairs_.begin[i] * columns.size(), columns.size(), scratch);

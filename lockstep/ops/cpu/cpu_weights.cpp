@@ -40,6 +40,16 @@ void CpuMatrix::expand_row(const KernelTable& kernels, std::int64_t row, float* 
   CHECK_MSG(false, "row beyond the matrix");
 }
 
+void CpuMatrix::prefetch(std::int64_t row) const {
+  constexpr std::size_t kBytes = 4096;  // about one tile; the tile itself asks for the next
+  const quant::MatrixView& part = parts_[0];
+  if (row >= part.rows) return;
+  const std::byte* first =
+      part.codes + static_cast<std::size_t>(row) * quant::row_bytes(part.format, part.cols);
+  for (std::size_t b = 0; b < kBytes; b += kCacheLineBytes)
+    __builtin_prefetch(first + b, 0, 2);
+}
+
 CpuBank::CpuBank(std::span<const quant::MatrixView> experts) {
   check_bank(experts);
   for (const quant::MatrixView& expert : experts)

@@ -23,6 +23,8 @@ class CpuMatrix final : public Matrix {
   void dot_rows(const KernelTable& kernels, Range rows, std::span<const float* const> x, float* out,
                 std::int64_t out_stride, float* scratch) const;
   void expand_row(const KernelTable& kernels, std::int64_t row, float* out) const;
+  // Asks for the bytes that dot_rows() of these rows will read first.
+  void prefetch(std::int64_t row) const;
 
  private:
   std::vector<quant::MatrixView> parts_;

@@ -27,7 +27,8 @@ LOCKSTEP_INLINE void accumulate_vector(const Row (&row)[kRows], const float* con
 }
 
 // Columns [begin, end), a multiple of 16 wide. Also asks for the bytes `ahead` of these, which are
-// the next tile's: rows are too short and too many for the hardware to see them coming.
+// the next tile's: rows are too short and too many for the hardware to see them coming. Into the
+// second-level cache: measured a third faster than none, or than the first level, from memory.
 template <class Row, int kRows, int kCols>
 LOCKSTEP_INLINE void accumulate(const Row (&row)[kRows], const float* const (&x)[kCols],
                                 std::int64_t begin, std::int64_t end, std::int64_t ahead,
@@ -37,7 +38,7 @@ LOCKSTEP_INLINE void accumulate(const Row (&row)[kRows], const float* const (&x)
   for (; k + kStep <= end; k += kStep) {
     LOCKSTEP_UNROLL
     for (int i = 0; i < kRows; ++i)
-      __builtin_prefetch(row[i].at(k) + ahead);
+      __builtin_prefetch(row[i].at(k) + ahead, 0, 2);
     LOCKSTEP_UNROLL
     for (int v = 0; v < kStep; v += kDotLanes) {
       accumulate_vector<Row, kRows, kCols>(row, x, k + v, sum);
