@@ -21,6 +21,7 @@ inline constexpr std::size_t kShardsMax = 4096;
 inline constexpr std::size_t kJsonFileBytesMax =
     256 * kMiB;  // tokenizer.json of large vocabularies
 inline constexpr std::size_t kJsonDepthMax = 128;
+inline constexpr std::size_t kJsonValuesMax = 10'000'000;  // about 40 bytes each in memory
 inline constexpr std::size_t kTemplateFileBytesMax = 256 * kKiB;
 
 // Model geometry (config.json). Generous: ten times the largest of the family.

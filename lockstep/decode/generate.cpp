@@ -84,6 +84,18 @@ Status check_form(const GenerateRequest& r) {
   return {};
 }
 
+// Only the template's own parts for pictures and clips make these ids; user text can't.
+Status check_no_media(const spec::ModelConfig& config, const std::vector<std::int32_t>& ids) {
+  for (const std::int32_t id : ids) {
+    if (id == config.image_token_id || id == config.video_token_id) {
+      return Error{ErrorCode::kUnsupported,
+                   "hold a picture or a clip, which this version can't read; send text only",
+                   "messages"};
+    }
+  }
+  return {};
+}
+
 Status fill_prompt(const Runtime& runtime, const GenerateRequest& r, PreparedRequest& out) {
   if (r.prompt_ids) {
     out.request.prompt = *r.prompt_ids;
@@ -106,6 +118,7 @@ Status fill_prompt(const Runtime& runtime, const GenerateRequest& r, PreparedReq
                runtime.chat_template()->render(
                    runtime.tokenizer(), conversation(r), r.tools,
                    {.enable_thinking = r.thinking, .preserve_thinking = r.preserve_thinking}));
+  LOCKSTEP_TRY_STATUS(check_no_media(runtime.artifact().config(), chat.ids));
   out.request.prompt = std::move(chat.ids);
   out.prompt_text = std::move(chat.text);
   out.answer.opens_reasoning = chat.opens_reasoning;

@@ -145,8 +145,12 @@ std::span<const float> Sampler::adjust(std::span<const float> logits, const Toke
 
 void Sampler::filter(std::span<const float> logits) {
   candidates_.clear();
+  const std::int32_t best = argmax(logits);
+  if (best < 0) return;
+  // Relative to the largest, so that even the smallest temperature can't overflow it.
+  const float largest = logits[static_cast<std::size_t>(best)];
   for (std::int32_t t = 0; t < vocab_size_; ++t) {
-    const float scaled = logits[static_cast<std::size_t>(t)] / params_.temperature;
+    const float scaled = (logits[static_cast<std::size_t>(t)] - largest) / params_.temperature;
     if (std::isfinite(scaled)) candidates_.push_back({scaled, t});
   }
   const auto order = [](const Candidate& a, const Candidate& b) {

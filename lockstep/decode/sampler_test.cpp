@@ -156,6 +156,16 @@ TEST(Sampler, SkippingHopelessTokensChangesNothing) {
   }
 }
 
+TEST(Sampler, TheSmallestTemperaturesAreGreedy) {
+  for (const float temperature : {1e-45f, 1e-40f, 1e-38f, 1e-30f, 1e-6f}) {
+    for (std::uint64_t index = 0; index < 20; ++index) {
+      EXPECT_EQ(pick({.temperature = temperature, .seed = 1}, {-40, 30, 29.5f, 12}, index), 1);
+      EXPECT_EQ(pick({.temperature = temperature, .top_p = 0.9f, .seed = 1}, {-2, -1, -3}, index),
+                1);
+    }
+  }
+}
+
 TEST(Sampler, DamagedLogitsGiveNoToken) {
   EXPECT_EQ(pick({}, {kNan, kNan}), -1);
   EXPECT_EQ(pick({.temperature = 1}, {kNan, kNan}), -1);

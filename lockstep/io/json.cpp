@@ -56,6 +56,10 @@ class Builder : public nlohmann::json_sax<Ordered> {
 
  private:
   bool add(Json value) {
+    if (++values_ > limits::kJsonValuesMax) {
+      error = "has more than " + std::to_string(limits::kJsonValuesMax) + " values";
+      return false;
+    }
     if (stack_.empty()) {
       root = std::move(value);
     } else if (stack_.back().is_array()) {
@@ -110,6 +114,7 @@ class Builder : public nlohmann::json_sax<Ordered> {
   }
 
   RepeatedKeys repeated_;
+  std::size_t values_ = 0;
   std::vector<Json> stack_;
   std::vector<std::string> keys_;
 };
@@ -242,11 +247,31 @@ Result<Json> parse_json(std::string_view text, const std::string& label, Repeate
   return std::move(builder.root);
 }
 
+namespace {
+
+// A pipe without a writer would be waited for without end. Those that a shell sets up for a
+// command (/dev/fd/N, /dev/stdin) have one.
+bool is_stray_pipe(const std::string& path) {
+  struct stat info{};
+  return stat(path.c_str(), &info) == 0 && S_ISFIFO(info.st_mode) && !path.starts_with("/dev/") &&
+         !path.starts_with("/proc/");
+}
+
+// A link that leads nowhere is not the same as no file: a download may not be finished.
+bool is_dangling_link(const std::string& path) {
+  struct stat info{};
+  return lstat(path.c_str(), &info) == 0 && S_ISLNK(info.st_mode);
+}
+
+}  // namespace
+
 Result<std::string> read_file(const std::string& path, std::size_t bytes_max) {
+  if (is_stray_pipe(path)) return Error{ErrorCode::kIo, "is a pipe, not a regular file", path};
   std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rb"),
                                                        &std::fclose);
   if (!file) {
-    return Error{errno == ENOENT ? ErrorCode::kNotFound : ErrorCode::kIo,
+    const bool absent = errno == ENOENT && !is_dangling_link(path);
+    return Error{absent ? ErrorCode::kNotFound : ErrorCode::kIo,
                  std::string("can't be opened: ") + std::strerror(errno), path};
   }
   struct stat info{};

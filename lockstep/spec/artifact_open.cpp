@@ -184,7 +184,9 @@ class ArtifactOpener {
       if (expected.group == Group::kVision && !artifact_.has_vision_) continue;
       if (expected.group == Group::kMtp && !artifact_.has_mtp()) continue;
       if (expected.row->role == Role::kHead && artifact_.head_is_embedding_) {
-        target_.part(expected.name);  // may be stored; the embedding serves
+        if (target_.part(expected.name) != nullptr) {
+          warn("config.json ties the head to the embedding; the stored lm_head is not used");
+        }
         continue;
       }
       Catalog& catalog = expected.group == Group::kMtp ? head_catalog_ : target_;
@@ -386,7 +388,29 @@ class ArtifactOpener {
     if (undeclared) {
       warn("config.json has no 'quantization' block; formats are taken from the tensors");
     }
+    warn_of_idle_declarations();
     return {};
+  }
+
+  // Statements of config.json that no tensor bears out.
+  void warn_of_idle_declarations() {
+    const ModelConfig& config = artifact_.config_;
+    const auto quantized = [](const StoredTensor& stored) { return stored.format.quantized(); };
+    if (!config.quantization.empty() &&
+        std::none_of(artifact_.tensors_.begin(), artifact_.tensors_.end(), quantized)) {
+      warn("config.json declares quantised weights, but every tensor is a float");
+    }
+    const int declared = config.text.mtp_layers;
+    if (artifact_.has_mtp() && declared != 1) {
+      warn("config.json declares " + std::to_string(declared) +
+           " MTP layers, but the artifact has 1; it is used");
+    }
+    for (const std::int64_t id : config.text.eos_ids) {
+      if (id >= config.text.vocab_rows) {
+        warn("config.json names the end token " + std::to_string(id) + ", which is beyond the " +
+             std::to_string(config.text.vocab_rows) + " rows of the vocabulary; it is ignored");
+      }
+    }
   }
 
   // --- norm conventions ------------------------------------------------------------------

@@ -16,7 +16,8 @@ namespace fs = std::filesystem;
 
 bool is_there(const fs::path& path) {
   std::error_code ignored;
-  return fs::exists(path, ignored);
+  return fs::exists(
+      fs::symlink_status(path, ignored));  // a link that leads nowhere is an error later
 }
 
 Status read_norm_format(const io::Json& json, const std::string& path, HeadSource& head) {

@@ -212,7 +212,8 @@ Result<ShardSet> open_shards(const std::string& dir) {
   ShardSet set;
   const std::string index_path = (fs::path(dir) / kIndexName).string();
   std::error_code ignored;
-  if (!fs::exists(index_path, ignored)) {
+  // A link that leads nowhere is there, and reading it says so.
+  if (!fs::exists(fs::symlink_status(index_path, ignored))) {
     LOCKSTEP_TRY(const auto names, list_safetensors(dir));
     if (names.empty()) {
       return Error{ErrorCode::kNotFound, "holds no *.safetensors file; give a model folder", dir};
