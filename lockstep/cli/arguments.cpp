@@ -41,6 +41,22 @@ CLI::Option* add_value(void* app, const std::string& name, const std::string& he
   return option->expected(1)->allow_extra_args(false)->type_name(type_name);
 }
 
+// The command line as CLI11 takes it: last word first. It reads "--stop=" as a flag that still
+// waits for its value, so an empty value becomes a word of its own.
+std::vector<std::string> words_of(int argc, char** argv) {
+  std::vector<std::string> words;
+  for (int i = 1; i < argc; ++i) {
+    std::string word = argv[i];
+    const bool empty_value =
+        word.size() > 3 && word.starts_with("--") && word.find('=') == word.size() - 1;
+    if (empty_value) word.pop_back();
+    words.push_back(std::move(word));
+    if (empty_value) words.emplace_back();
+  }
+  std::reverse(words.begin(), words.end());
+  return words;
+}
+
 // A value that `parse` understands, checked first so that the message says what was expected.
 template <class Value, class Parse, class Target>
 void add_parsed(void* app, const std::string& name, const std::string& help, const char* type_name,
@@ -185,7 +201,7 @@ int dispatch(const std::vector<std::unique_ptr<Command>>& commands, int argc, ch
     return console.usage_error({ErrorCode::kInvalidArgument, "is no command", argv[1]});
   }
   try {
-    app.parse(argc, argv);
+    app.parse(words_of(argc, argv));
   } catch (const CLI::ParseError& e) {
     if (e.get_exit_code() == 0) return app.exit(e) == 0 ? kExitOk : kExitUsage;  // help, version
     return console.usage_error({ErrorCode::kInvalidArgument, e.what(), ""});

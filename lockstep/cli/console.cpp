@@ -9,6 +9,24 @@
 namespace lockstep::cli {
 namespace {
 
+// Names out of damaged files and templates end up in messages: control characters are spelled out,
+// so that they can neither hide the rest of a line nor steer a terminal.
+std::string visible(std::string_view text) {
+  constexpr char kHex[] = "0123456789abcdef";
+  std::string out;
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if ((byte < 0x20 && c != '\n' && c != '\t') || byte == 0x7f) {
+      out += "\\x";
+      out += kHex[byte >> 4];
+      out += kHex[byte & 15];
+    } else {
+      out += c;
+    }
+  }
+  return out;
+}
+
 void on_interrupt(int signal) {
   if (signal == SIGTERM) termination_flag().raise();
   if (interrupt_flag().raised()) _exit(130);
@@ -54,7 +72,8 @@ void Console::out_json(const io::Json& value, int indent) {
 
 void Console::note(std::string_view text) {
   end_progress();
-  std::fprintf(stderr, "%.*s\n", static_cast<int>(text.size()), text.data());
+  const std::string line = visible(text) + "\n";
+  std::fwrite(line.data(), 1, line.size(), stderr);
 }
 
 int Console::fail(const Error& error) {

@@ -72,6 +72,12 @@ class GenerateCommand : public Command {
       console.out_json(to_json(**runtime, *request, *result));
     } else {
       display.finish(result->answer);
+      const text::Answer& answer = result->answer;
+      if (answer.text.empty() && answer.tool_calls.empty() && !answer.reasoning.empty()) {
+        console.note(
+            "note: nothing followed the reasoning, which --json shows; allow more tokens, "
+            "or turn it off with --thinking off");
+      }
     }
     if (stats_) console.note(statistics_text(*result));
     return result->outcome.reason == decode::FinishReason::kCancelled ? kExitFailure : kExitOk;
@@ -106,6 +112,9 @@ class GenerateCommand : public Command {
     if (!tools_file_.empty()) LOCKSTEP_TRY_STATUS(load_tools(tools_file_, request));
     if (!has_prompt()) {
       LOCKSTEP_TRY(request.prompt, console.read_input(limits::kPromptBytesMax));
+      if (request.prompt->empty()) {
+        return Error{ErrorCode::kInvalidArgument, "is empty; there is no prompt", "standard input"};
+      }
     }
     return request;
   }
