@@ -127,7 +127,7 @@ class SequenceState {
   virtual std::int64_t position() const = 0;
   // Keeps rows [0, position) of the target's layers. Only rows of the last segment, if it was
   // speculative, can be undone; CHECKs that no more is asked for. O(1): the delta state is replayed
-  // from the window's stored k, v and gates by the next verb that needs it, and a kept row gives
+  // from what the window's rows change in it by the next verb that needs it, and a kept row gives
   // the same bits as if the window had ended there.
   virtual void rewind(std::int64_t position) = 0;
   // Entries of one attention layer's cache (`attention_layer` indexes StateShape).
@@ -174,13 +174,15 @@ class Backend {
                        Tensor out) = 0;
 
   // Stage 2, delta. `projected` [rows, conv + v + 2 * value_heads] = qkv | z | b | a (spec 3.3).
-  // Appends to layer `layer` of each segment's state. out [rows, value_heads * value_dim].
+  // Appends to layer `layer` of each segment's state. out [rows, value_heads * value_dim]. Order of
+  // operations: reference/reference_delta.cpp; accumulates and keeps everything in f32.
   virtual void delta(const Batch& batch, int layer, const DeltaWeights& w, Tensor projected,
                      Tensor out) = 0;
 
   // Stage 2, attention. `projected` [rows, 2 * q_heads * d + 2 * kv_heads * d] = (query | gate per
   // head) | k | v (spec 3.2). Row r of a segment is stored at kv index position + r and sees
   // 0..position + r. out [rows, q_heads * d]. `position` is Segment::position.
+  // Softmax over blocks of 64 positions, merged in order (reference/reference_attention.cpp).
   virtual void attend(const Batch& batch, int layer, const AttentionWeights& w, Tensor projected,
                       Tensor out) = 0;
 

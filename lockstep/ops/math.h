@@ -25,6 +25,10 @@ inline constexpr float kExpTerms[] = {1.0f / 5040, 1.0f / 720, 1.0f / 120, 1.0f 
 inline constexpr float kAtanhTerms[] = {1.0f / 15, 1.0f / 13, 1.0f / 11, 1.0f / 9,
                                         1.0f / 7,  1.0f / 5,  1.0f / 3,  1.0f};
 
+// A delta state is kept as scale * numbers, so that a token's decay costs one product per head.
+// Once the scale falls below this it moves into the numbers.
+inline constexpr float kDeltaScaleMin = 0x1p-24f;
+
 inline float power_of_two(std::int32_t exponent) {
   return std::bit_cast<float>((exponent + 127) << 23);
 }

@@ -11,10 +11,14 @@ namespace {
 
 constexpr std::int64_t kWindow = limits::kWindowRowsMax;
 
-AlignedFloats zeros(std::int64_t count) {
+AlignedFloats filled(std::int64_t count, float value) {
   AlignedFloats data = aligned_floats(static_cast<std::size_t>(count));
-  std::fill_n(data.get(), count, 0.0f);
+  std::fill_n(data.get(), count, value);
   return data;
+}
+
+AlignedFloats zeros(std::int64_t count) {
+  return filled(count, 0.0f);
 }
 
 std::int64_t state_floats(const DeltaShape& s) {
@@ -30,18 +34,20 @@ std::int64_t history_floats(const DeltaShape& s) {
 DeltaLayer::DeltaLayer(const DeltaShape& shape)
     : shape_(shape),
       state_(zeros(state_floats(shape))),
+      scales_(filled(shape.value_heads, 1.0f)),
       history_{zeros(history_floats(shape)), zeros(history_floats(shape))},
       window_{zeros(window_floats()), zeros(window_floats())} {}
 
 std::int64_t DeltaLayer::window_floats() const {
-  return kWindow * (shape_.qk_channels() + shape_.v_channels() + shape_.value_heads);
+  return kWindow * (shape_.qk_channels() + shape_.v_channels() + 2 * shape_.value_heads);
 }
 
 DeltaWindow DeltaLayer::window(int side) const {
   DeltaWindow w;
   w.k = window_[side].get();
   w.change = w.k + kWindow * shape_.qk_channels();
-  w.gate = w.change + kWindow * shape_.v_channels();
+  w.factor = w.change + kWindow * shape_.v_channels();
+  w.scale = w.factor + kWindow * shape_.value_heads;
   return w;
 }
 
@@ -49,6 +55,7 @@ DeltaHeadArgs DeltaLayer::begin(const Segment& segment) const {
   CHECK(segment.position == position());
   DeltaHeadArgs args;
   args.segment = segment;
+  args.scales = scales_.get();
   args.history = history_[side_].get() + kept_ * shape_.conv_channels();
   args.next_history = history_[1 - side_].get();
   args.pending = window(side_);
@@ -75,7 +82,7 @@ void DeltaLayer::rewind(std::int64_t position) {
 }
 
 std::size_t DeltaLayer::bytes() const {
-  return static_cast<std::size_t>(state_floats(shape_) +
+  return static_cast<std::size_t>(state_floats(shape_) + shape_.value_heads +
                                   2 * (history_floats(shape_) + window_floats())) *
          sizeof(float);
 }

@@ -35,7 +35,8 @@ class DeltaLayer {
   DeltaWindow window(int side) const;
 
   DeltaShape shape_;
-  AlignedFloats state_;       // [value_heads, value_dim, key_dim]
+  AlignedFloats state_;       // [value_heads, value_dim, key_dim], to be multiplied by
+  AlignedFloats scales_;      // [value_heads]
   AlignedFloats history_[2];  // [kernel - 1 + window rows, conv_channels]
   AlignedFloats window_[2];
   int side_ = 0;                // which of the two is the last segment's

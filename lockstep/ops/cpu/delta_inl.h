@@ -6,7 +6,9 @@
 struct DeltaBlock {
   float *q, *k;                            // [rows, key_dim]
   float *v, *y, *u;                        // [rows, value_dim]; u: what is added along k
-  float *gate, *log_gate, *beta, *weight;  // [rows]; weight: k q, or the sum of log gates
+  float *log_gate, *beta;                  // [rows]
+  float* weight;                           // [rows] k q, or the sum of log gates
+  float *next, *inverse, *factor, *scale;  // [rows] see scale_rows
   float *key_products, *query_products;    // [rows, kChunk]
   float* work;                             // [4, key_dim]
 };
@@ -24,10 +26,13 @@ inline DeltaBlock delta_block(const DeltaShape& s, float* scratch) {
   b.v = take(s.value_dim);
   b.y = take(s.value_dim);
   b.u = take(s.value_dim);
-  b.gate = take(1);
   b.log_gate = take(1);
   b.beta = take(1);
   b.weight = take(1);
+  b.next = take(1);
+  b.inverse = take(1);
+  b.factor = take(1);
+  b.scale = take(1);
   b.key_products = take(kChunk);
   b.query_products = take(kChunk);
   b.work = next;
@@ -102,7 +107,6 @@ inline void read_rows(const DeltaHeadArgs& a, std::int64_t row, std::int64_t row
     const float* gates = conv_input(a, row + r) + s.conv_channels() + s.v_channels();
     b.beta[r] = ops::sigmoid(gates[a.head]);
     b.log_gate[r] = -(rate * softplus(gates[s.value_heads + a.head] + a.w->dt_bias[head]));
-    b.gate[r] = exp_f32(b.log_gate[r]);
   }
 }
 
@@ -113,10 +117,21 @@ struct StepRow {
   const float* v;  // this and the next two from the first line on
   float* change;
   float* y;
-  float gate, beta, key_query;
+  float next, beta, key_query, inverse, factor;
 };
 
-// change and y of kLines rows of the state: both products with it before its update.
+// change and y of kLines rows of the state, given their products with k and q.
+template <int kLines>
+LOCKSTEP_INLINE void finish_outputs(const StepRow& row, const float* sk, const float* sq) {
+  LOCKSTEP_UNROLL
+  for (int i = 0; i < kLines; ++i) {
+    const float change = row.beta * (row.v[i] - row.next * sk[i]);
+    row.y[i] = std::fma(change, row.key_query, row.next * sq[i]);
+    row.change[i] = change * row.inverse;
+  }
+}
+
+// The same from the state before its update.
 template <int kLines>
 inline void step_outputs(const float* s, std::int64_t dim, const StepRow& row) {
   Vec with_k[kLines], with_q[kLines];
@@ -152,31 +167,69 @@ inline void step_outputs(const float* s, std::int64_t dim, const StepRow& row) {
       sq[i] = reduce(with_q[i]);
     }
   }
-  LOCKSTEP_UNROLL
-  for (int i = 0; i < kLines; ++i) {
-    row.change[i] = row.beta * (row.v[i] - row.gate * sk[i]);
-    row.y[i] = std::fma(row.change[i], row.key_query, row.gate * sq[i]);
-  }
+  finish_outputs<kLines>(row, sk, sq);
 }
 
-// S = gate S + change k^T for kLines rows of the state, from `s` to `to`.
-template <int kLines>
-inline void step_update(const float* s, float* to, std::int64_t dim, const float* k,
-                        const float* change, float gate) {
+// factor line + change k for kLines rows of the state, from `s` to `to`. A factor of one, which is
+// nearly always, needs no product.
+template <int kLines, bool kScaled>
+LOCKSTEP_INLINE void update_lines(const float* s, float* to, std::int64_t dim, const StepRow& row) {
   Vec changes[kLines];
   LOCKSTEP_UNROLL
   for (int i = 0; i < kLines; ++i)
-    changes[i] = set1(change[i]);
-  const Vec g = set1(gate);
-  for (std::int64_t j = 0; j < dim; j += kDotLanes) {
-    const std::int64_t lanes = lanes_left(j, dim);
-    const Vec key = load_n(k + j, lanes);
+    changes[i] = set1(row.change[i]);
+  const Vec f = set1(row.factor);
+  std::int64_t j = 0;
+  for (; j + kDotLanes <= dim; j += kDotLanes) {
+    const Vec key = load(row.k + j);
     LOCKSTEP_UNROLL
     for (int i = 0; i < kLines; ++i) {
-      const Vec line = fma(changes[i], key, mul(g, load_n(s + i * dim + j, lanes)));
-      store_n(to + i * dim + j, line, lanes);
+      Vec line = load(s + i * dim + j);
+      if constexpr (kScaled) line = mul(f, line);
+      store(to + i * dim + j, fma(changes[i], key, line));
     }
   }
+  if (const std::int64_t n = dim - j; n > 0) {
+    const Vec key = load_n(row.k + j, n);
+    LOCKSTEP_UNROLL
+    for (int i = 0; i < kLines; ++i) {
+      Vec line = load_n(s + i * dim + j, n);
+      if constexpr (kScaled) line = mul(f, line);
+      store_n(to + i * dim + j, fma(changes[i], key, line), n);
+    }
+  }
+}
+
+template <int kLines>
+inline void step_update(const float* s, float* to, std::int64_t dim, const StepRow& row) {
+  if (row.factor == 1.0f) return update_lines<kLines, false>(s, to, dim, row);
+  update_lines<kLines, true>(s, to, dim, row);
+}
+
+inline StepRow step_row(const DeltaHeadArgs& a, const DeltaBlock& b, std::int64_t r,
+                        std::int64_t d) {
+  const DeltaShape& s = a.w->shape;
+  return {.k = b.k + r * s.key_dim,
+          .q = b.q + r * s.key_dim,
+          .v = b.v + r * s.value_dim + d,
+          .change = b.u + r * s.value_dim + d,
+          .y = b.y + r * s.value_dim + d,
+          .next = b.next[r],
+          .beta = b.beta[r],
+          .key_query = b.weight[r],
+          .inverse = b.inverse[r],
+          .factor = b.factor[r]};
+}
+
+// A pending row as far as an update needs it.
+inline StepRow pending_row(const DeltaHeadArgs& a, std::int64_t r, std::int64_t d) {
+  const DeltaShape& s = a.w->shape;
+  const std::int64_t key = a.head / (s.value_heads / s.key_heads) * s.key_dim;
+  StepRow row = {};
+  row.k = a.pending.k + r * s.qk_channels() + key;
+  row.change = a.pending.change + r * s.v_channels() + a.head * s.value_dim + d;
+  row.factor = a.pending.factor[r * s.value_heads + a.head];
+  return row;
 }
 
 // Rows of the state at `d`: the pending rows into the state itself, then the block's rows, into the
@@ -184,30 +237,100 @@ inline void step_update(const float* s, float* to, std::int64_t dim, const float
 template <int kLines>
 inline void step_block(const DeltaHeadArgs& a, const DeltaBlock& b, std::int64_t rows,
                        std::int64_t pending, std::int64_t d) {
-  const DeltaShape& s = a.w->shape;
-  const std::int64_t key = a.head / (s.value_heads / s.key_heads) * s.key_dim;
-  float* state = a.state + d * s.key_dim;
+  const std::int64_t dim = a.w->shape.key_dim;
+  float* state = a.state + d * dim;
   for (std::int64_t r = 0; r < pending; ++r) {
-    step_update<kLines>(state, state, s.key_dim, a.pending.k + r * s.qk_channels() + key,
-                        a.pending.change + r * s.v_channels() + a.head * s.value_dim + d,
-                        a.pending.gate[r * s.value_heads + a.head]);
+    step_update<kLines>(state, state, dim, pending_row(a, r, d));
   }
   const float* from = state;
   float* to = a.segment.speculative ? b.work : state;
   for (std::int64_t r = 0; r < rows; ++r) {
-    const StepRow row = {.k = b.k + r * s.key_dim,
-                         .q = b.q + r * s.key_dim,
-                         .v = b.v + r * s.value_dim + d,
-                         .change = b.u + r * s.value_dim + d,
-                         .y = b.y + r * s.value_dim + d,
-                         .gate = b.gate[r],
-                         .beta = b.beta[r],
-                         .key_query = b.weight[r]};
-    step_outputs<kLines>(from, s.key_dim, row);
+    const StepRow row = step_row(a, b, r, d);
+    step_outputs<kLines>(from, dim, row);
     // The state after a window's last row is not needed: it may yet be undone.
     if (a.segment.speculative && r + 1 == rows) break;
-    step_update<kLines>(from, to, s.key_dim, row.k, row.change, row.gate);
+    step_update<kLines>(from, to, dim, row);
     from = to;
+  }
+}
+
+// The same with the rows of the state in registers from the first pending row to the last: 2 rows
+// of kVecs vectors.
+template <int kVecs>
+struct ResidentLines {
+  Vec line[2][kVecs];
+
+  LOCKSTEP_INLINE void load_from(const float* s) {
+    LOCKSTEP_UNROLL
+    for (int j = 0; j < 2 * kVecs; ++j)
+      line[j / kVecs][j % kVecs] = load(s + j * kDotLanes);
+  }
+  LOCKSTEP_INLINE void store_to(float* s) const {
+    LOCKSTEP_UNROLL
+    for (int j = 0; j < 2 * kVecs; ++j)
+      store(s + j * kDotLanes, line[j / kVecs][j % kVecs]);
+  }
+  LOCKSTEP_INLINE void update(const StepRow& row) {
+    if (row.factor != 1.0f) {
+      const Vec f = set1(row.factor);
+      LOCKSTEP_UNROLL
+      for (int j = 0; j < 2 * kVecs; ++j) {
+        line[j / kVecs][j % kVecs] = mul(f, line[j / kVecs][j % kVecs]);
+      }
+    }
+    const Vec change0 = set1(row.change[0]), change1 = set1(row.change[1]);
+    LOCKSTEP_UNROLL
+    for (int j = 0; j < kVecs; ++j) {
+      const Vec k = load(row.k + j * kDotLanes);
+      line[0][j] = fma(change0, k, line[0][j]);
+      line[1][j] = fma(change1, k, line[1][j]);
+    }
+  }
+  LOCKSTEP_INLINE void outputs(const StepRow& row) const {
+    Vec k0 = zero(), k1 = zero(), q0 = zero(), q1 = zero();
+    LOCKSTEP_UNROLL
+    for (int j = 0; j < kVecs; ++j) {
+      const Vec k = load(row.k + j * kDotLanes), q = load(row.q + j * kDotLanes);
+      k0 = fma(line[0][j], k, k0);
+      k1 = fma(line[1][j], k, k1);
+      q0 = fma(line[0][j], q, q0);
+      q1 = fma(line[1][j], q, q1);
+    }
+    float sums[4];
+    reduce4(k0, k1, q0, q1, sums);
+    finish_outputs<2>(row, sums, sums + 2);
+  }
+};
+
+template <int kVecs>
+inline void resident_block(const DeltaHeadArgs& a, const DeltaBlock& b, std::int64_t rows,
+                           std::int64_t pending, std::int64_t d) {
+  float* state = a.state + d * kVecs * kDotLanes;
+  ResidentLines<kVecs> lines;
+  lines.load_from(state);
+  for (std::int64_t r = 0; r < pending; ++r)
+    lines.update(pending_row(a, r, d));
+  if (pending > 0 && a.segment.speculative) lines.store_to(state);
+  for (std::int64_t r = 0; r < rows; ++r) {
+    const StepRow row = step_row(a, b, r, d);
+    lines.outputs(row);
+    if (a.segment.speculative && r + 1 == rows) break;
+    lines.update(row);
+  }
+  if (!a.segment.speculative) lines.store_to(state);
+}
+
+// What the scale does in each of the block's rows, from `scale` before it: `next` multiplies
+// products with the state, then numbers = factor numbers + (inverse change) k^T, and `scale` is the
+// new one.
+inline void scale_rows(const DeltaBlock& b, std::int64_t rows, float scale) {
+  for (std::int64_t r = 0; r < rows; ++r) {
+    const float next = exp_f32(b.log_gate[r]) * scale;
+    const bool small = next < kDeltaScaleMin;
+    b.next[r] = next;
+    b.inverse[r] = small ? 1.0f : 1.0f / next;
+    b.factor[r] = small ? next : 1.0f;
+    b.scale[r] = scale = small ? 1.0f : next;
   }
 }
 
@@ -217,11 +340,26 @@ inline void step_rows(const DeltaHeadArgs& a, const DeltaBlock& b, std::int64_t 
   for (std::int64_t r = 0; r < rows; ++r) {
     b.weight[r] = dot_row(b.k + r * s.key_dim, b.q + r * s.key_dim, s.key_dim);
   }
+  float& scale = a.scales[a.head];
+  if (pending > 0) scale = a.pending.scale[(pending - 1) * s.value_heads + a.head];
+  scale_rows(b, rows, scale);
   std::int64_t d = 0;
   for (; d + 4 <= s.value_dim; d += 4)
     step_block<4>(a, b, rows, pending, d);
   for (; d < s.value_dim; ++d)
     step_block<1>(a, b, rows, pending, d);
+  if (!a.segment.speculative && rows > 0) scale = b.scale[rows - 1];
+}
+
+// The scale moves into the numbers: chunks work on the state itself.
+inline void settle_scale(const DeltaHeadArgs& a) {
+  const std::int64_t count = a.w->shape.value_dim * a.w->shape.key_dim;
+  const Vec scale = set1(a.scales[a.head]);
+  for (std::int64_t i = 0; i < count; i += kDotLanes) {
+    const std::int64_t lanes = lanes_left(i, count);
+    store_n(a.state + i, mul(load_n(a.state + i, lanes), scale), lanes);
+  }
+  a.scales[a.head] = 1.0f;
 }
 
 // sum of fma(factors[j], rows[j]) onto out, j ascending, all columns.
@@ -355,7 +493,8 @@ inline void keep_window(const DeltaHeadArgs& a, const DeltaBlock& b, bool keys) 
     }
     std::memcpy(a.window.change + r * s.v_channels() + a.head * s.value_dim, b.u + r * s.value_dim,
                 static_cast<std::size_t>(s.value_dim) * sizeof(float));
-    a.window.gate[r * s.value_heads + a.head] = b.gate[r];
+    a.window.factor[r * s.value_heads + a.head] = b.factor[r];
+    a.window.scale[r * s.value_heads + a.head] = b.scale[r];
   }
 }
 
@@ -366,7 +505,10 @@ inline void delta_head(const DeltaHeadArgs& a) {
   const bool owns_key_head = a.head % group == 0;
   const bool prefill = a.segment.cls == SegmentClass::kPrefill;
   std::int64_t pending = a.pending_count;
-  if (prefill && pending > 0) step_rows(a, b, 0, pending);
+  if (prefill) {
+    if (pending > 0) step_rows(a, b, 0, pending);
+    settle_scale(a);
+  }
   for (std::int64_t row = 0; row < a.segment.row_count;) {
     std::int64_t rows = prefill ? kChunk - (a.segment.position + row) % kChunk : kChunk;
     if (rows > a.segment.row_count - row) rows = a.segment.row_count - row;

@@ -16,8 +16,8 @@ std::int64_t dot_scratch_floats(std::int64_t cols) {
 }
 
 std::int64_t delta_scratch_floats(const DeltaShape& s) {
-  // q, k; v, y, u; gates (4 vectors of a chunk); k k^T and q k^T; 4 rows of the state.
-  return kChunk * (2 * s.key_dim + 3 * s.value_dim + 4 + 2 * kChunk) + 4 * s.key_dim;
+  // q, k; v, y, u; gates (7 vectors of a chunk); k k^T and q k^T; 4 rows of the state.
+  return kChunk * (2 * s.key_dim + 3 * s.value_dim + 7 + 2 * kChunk) + 4 * s.key_dim;
 }
 
 std::int64_t attend_scratch_floats(const AttentionShape& s) {

@@ -27,12 +27,14 @@ struct DotArgs {
 std::int64_t dot_scratch_floats(std::int64_t cols);
 std::int64_t expand_block_rows(std::int64_t cols);  // rows that are expanded at a time
 
-// What a row of a window changes in the state, S = gate S + change k^T. Applying it later gives the
-// bits that the window itself computed with.
+// What a row of a window changes in a head's state: numbers = factor numbers + change k^T, and
+// their scale (kDeltaScaleMin). Applying it later gives the bits that the window itself computed
+// with.
 struct DeltaWindow {
   float* k = nullptr;       // [rows, key_heads, key_dim], normalised
   float* change = nullptr;  // [rows, value_heads, value_dim]
-  float* gate = nullptr;    // [rows, value_heads]
+  float* factor = nullptr;  // [rows, value_heads]
+  float* scale = nullptr;   // [rows, value_heads], after the row
 };
 
 // One value head over one segment.
@@ -43,6 +45,7 @@ struct DeltaHeadArgs {
   const float* projected = nullptr;  // the segment's first row
   float* out = nullptr;              // the segment's first row, [rows, v_channels]
   float* state = nullptr;            // the head's [value_dim, key_dim]
+  float* scales = nullptr;           // of all heads' states
   const float* history = nullptr;    // [kernel - 1, conv_channels] before the segment
   float* next_history = nullptr;     // speculative: history and all rows; else the last kernel - 1
   DeltaWindow pending;               // rows not yet in `state`

@@ -23,6 +23,7 @@ inline constexpr int kFusedColumnsMax = 2;
 inline constexpr int kFusedRows[kFusedColumnsMax + 1] = {0, 2, 1};
 inline constexpr bool kAffineTables = false;
 inline constexpr int kValueColumns = 2;
+inline constexpr int kResidentVecs = 0;
 
 LOCKSTEP_INLINE __m256i low_lanes(std::int64_t n) {
   const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);

@@ -24,6 +24,7 @@ inline constexpr int kFusedColumnsMax = 5;
 inline constexpr int kFusedRows[kFusedColumnsMax + 1] = {0, 4, 4, 4, 4, 4};
 inline constexpr bool kAffineTables = true;
 inline constexpr int kValueColumns = 4;
+inline constexpr int kResidentVecs = 8;
 
 LOCKSTEP_INLINE __mmask16 low_lanes(std::int64_t n) {
   return static_cast<__mmask16>((1u << static_cast<unsigned>(n)) - 1u);
@@ -38,13 +39,16 @@ LOCKSTEP_INLINE Vec set1(float x) {
 LOCKSTEP_INLINE Vec load(const float* p) {
   return {_mm512_loadu_ps(p)};
 }
+// Whole vectors take the plain instruction: later loads can't be served from a masked store.
 LOCKSTEP_INLINE Vec load_n(const float* p, std::int64_t n) {
+  if (n >= 16) return load(p);
   return {_mm512_maskz_loadu_ps(low_lanes(n), p)};
 }
 LOCKSTEP_INLINE void store(float* p, Vec v) {
   _mm512_storeu_ps(p, v.r);
 }
 LOCKSTEP_INLINE void store_n(float* p, Vec v, std::int64_t n) {
+  if (n >= 16) return store(p, v);
   _mm512_mask_storeu_ps(p, low_lanes(n), v.r);
 }
 LOCKSTEP_INLINE Vec add(Vec a, Vec b) {
@@ -63,6 +67,7 @@ LOCKSTEP_INLINE Vec fma(Vec a, Vec b, Vec c) {
   return {_mm512_fmadd_ps(a.r, b.r, c.r)};
 }
 LOCKSTEP_INLINE Vec fma_n(Vec a, Vec b, Vec c, std::int64_t n) {
+  if (n >= 16) return fma(a, b, c);
   return {_mm512_mask3_fmadd_ps(a.r, b.r, c.r, low_lanes(n))};
 }
 LOCKSTEP_INLINE Vec negate(Vec a) {

@@ -30,6 +30,8 @@ inline constexpr int kFusedRows[kFusedColumnsMax + 1] = {0, 1};
 // Affine 4-bit groups as a table of 16 numbers, instead of a product each.
 inline constexpr bool kAffineTables = true;
 inline constexpr int kValueColumns = 2;  // vectors of values that one tile of attention takes
+// Vectors of a row of the delta state that two rows of it can spend in registers; 0: too few.
+inline constexpr int kResidentVecs = 0;
 
 template <class F>
 inline Vec each(F f) {

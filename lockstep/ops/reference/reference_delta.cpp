@@ -81,25 +81,30 @@ DeltaRow read_row(const DeltaWeights& w, const float* projected, Floats& conv) {
   return row;
 }
 
-// One token of one head. In the recurrence's terms: m = g (S k), dl = beta (v - m),
-// y = g (S q) + dl (k q), which is S_new q, and S_new = g S + dl k^T. Both products with the state
-// are taken before its update, so that it is read once.
+// One token of one head. The state is c S, and `next` is g c. In the recurrence's terms
+// m = g c (S k), dl = beta (v - m), y = g c (S q) + dl (k q), which is the new state times q. The
+// new state is g c (S + dl / (g c) k^T), or, when g c has become small, 1 (g c S + dl k^T).
 void step_head(const DeltaShape& s, const DeltaRow& row, std::int64_t head, float* state,
-               float* y) {
+               float& scale, float* y) {
   const std::int64_t key_head = head / (s.value_heads / s.key_heads);
   const float* k = row.k.data() + key_head * s.key_dim;
   const float* q = row.q.data() + key_head * s.key_dim;
   const float* v = row.v.data() + head * s.value_dim;
-  const float gate = exp_f32(row.log_gate[static_cast<std::size_t>(head)]);
   const float beta = row.beta[static_cast<std::size_t>(head)];
+  const float next = exp_f32(row.log_gate[static_cast<std::size_t>(head)]) * scale;
+  const bool small = next < kDeltaScaleMin;
+  const float inverse = 1.0f / next;
   const float key_query = dot(k, q, s.key_dim);
   for (std::int64_t d = 0; d < s.value_dim; ++d) {
     float* line = state + d * s.key_dim;
-    const float change = beta * (v[d] - gate * dot(line, k, s.key_dim));
-    y[d] = std::fma(change, key_query, gate * dot(line, q, s.key_dim));
-    for (std::int64_t j = 0; j < s.key_dim; ++j)
-      line[j] = std::fma(change, k[j], gate * line[j]);
+    const float change = beta * (v[d] - next * dot(line, k, s.key_dim));
+    y[d] = std::fma(change, key_query, next * dot(line, q, s.key_dim));
+    for (std::int64_t j = 0; j < s.key_dim; ++j) {
+      line[j] = small ? std::fma(change, k[j], next * line[j])
+                      : std::fma(change * inverse, k[j], line[j]);
+    }
   }
+  scale = small ? 1.0f : next;
 }
 
 // A chunk of n rows of one head (spec 3.4), with (I + A) U = beta (v - exp(G) S0 k) solved forward.
@@ -187,9 +192,13 @@ void delta_segment(const Segment& segment, const DeltaWeights& w, const float* p
     for (std::int64_t h = 0; h < s.value_heads; ++h) {
       float* state = layer.now.state.data() + h * head_size;
       float* y = out + r * s.v_channels() + h * s.value_dim;
+      float& scale = layer.now.scale[static_cast<std::size_t>(h)];
       if (segment.cls == SegmentClass::kStep) {
-        step_head(s, rows[0], h, state, y);
+        step_head(s, rows[0], h, state, scale, y);
       } else {
+        for (std::int64_t i = 0; i < head_size; ++i)
+          state[i] *= scale;
+        scale = 1.0f;
         chunk_head(s, rows, h, state, y, s.v_channels());
       }
     }

@@ -33,6 +33,7 @@ ReferenceState::ReferenceState(const StateShape& shape)
     DeltaLayer& layer = delta_layers_.emplace_back();
     layer.shape = s;
     layer.now.state.resize(static_cast<std::size_t>(s.value_heads * s.value_dim * s.key_dim));
+    layer.now.scale.resize(static_cast<std::size_t>(s.value_heads), 1.0f);
     layer.now.conv.resize(static_cast<std::size_t>((s.conv_kernel - 1) * s.conv_channels()));
   }
   for (const AttentionShape& s : shape.attention_layers)

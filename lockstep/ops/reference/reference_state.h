@@ -11,7 +11,8 @@
 namespace lockstep::ops::reference {
 
 struct DeltaMemory {
-  std::vector<float> state;  // [value_heads, value_dim, key_dim]
+  std::vector<float> state;  // [value_heads, value_dim, key_dim], to be multiplied by
+  std::vector<float> scale;  // [value_heads]
   std::vector<float> conv;   // [kernel - 1, conv_channels], oldest first
 };
 
