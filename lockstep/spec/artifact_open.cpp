@@ -184,7 +184,7 @@ class ArtifactOpener {
       if (expected.group == Group::kVision && !artifact_.has_vision_) continue;
       if (expected.group == Group::kMtp && !artifact_.has_mtp()) continue;
       if (expected.row->role == Role::kHead && artifact_.head_is_embedding_) {
-        if (target_.part(expected.name) != nullptr) {
+        if (target_.part(expected.name).weight != nullptr) {
           warn("config.json ties the head to the embedding; the stored lm_head is not used");
         }
         continue;
