@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Fails unless the functions of bridge.h are exactly the lockstep_* symbols that the library defines.
+# Fails unless the functions of bridge.h are exactly the lockstep_* symbols of the library.
 execute_process(COMMAND ${NM} -g --defined-only ${LIBRARY}
   OUTPUT_VARIABLE symbols ERROR_QUIET COMMAND_ERROR_IS_FATAL ANY)
 string(REGEX MATCHALL " T lockstep_[a-z_]+" exported "${symbols}")

@@ -166,7 +166,10 @@ fn check_added(library: &tokenizers::Tokenizer, added: &[Stated]) -> Outcome<()>
         if token.single_word || token.lstrip || token.rstrip {
             return Err(Failure::new(
                 Code::Unsupported,
-                format!("added token {name:?} sets single_word, lstrip or rstrip; only plain ones are taken"),
+                format!(
+                    "added token {name:?} sets single_word, lstrip or rstrip; only plain ones are \
+                     taken"
+                ),
             ));
         }
         if i > 0 && added[i - 1].id == token.id {
@@ -184,8 +187,11 @@ fn check_added(library: &tokenizers::Tokenizer, added: &[Stated]) -> Outcome<()>
             let loaded = loaded.map_or("none".to_string(), |id| id.to_string());
             return Err(Failure::new(
                 Code::Inconsistent,
-                format!("added token {name:?} states id {}, but the tokenizer library gives it {loaded}; \
-                         restore the missing or reordered added tokens", token.id),
+                format!(
+                    "added token {name:?} states id {}, but the tokenizer library gives it \
+                     {loaded}; restore the missing or reordered added tokens",
+                    token.id
+                ),
             ));
         }
     }

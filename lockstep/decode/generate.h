@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Requests and answers in words: prompts or conversations in, text, reasoning and tool calls out.
-// The JSON names are those of `lockstep generate --json`, `lockstep batch` and of what else speaks them.
+// The JSON names are those of `lockstep generate --json` and `lockstep batch`.
 #pragma once
 
 #include <cstdint>

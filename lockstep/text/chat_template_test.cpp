@@ -394,9 +394,8 @@ class TemplateFolder : public testing::Test {
 
 TEST_F(TemplateFolder, PrefersTheFileOfItsOwn) {
   EXPECT_EQ(open().error().code, ErrorCode::kNotFound);
-  write(
-      "tokenizer_config.json",
-      R"({"eos_token": {"content": "<|im_end|>"}, "bos_token": null, "chat_template": "config {{ eos_token }}{{ bos_token }}"})");
+  write("tokenizer_config.json", R"({"eos_token": {"content": "<|im_end|>"}, "bos_token": null,)"
+                                 R"( "chat_template": "config {{ eos_token }}{{ bos_token }}"})");
   EXPECT_EQ(open()->source(), "config {{ eos_token }}{{ bos_token }}");
   EXPECT_THAT(open()->label(), HasSubstr("tokenizer_config.json"));
   EXPECT_EQ(open()->render(demo(), Json::array(), Json(), {})->text, "config <|im_end|>");
@@ -407,9 +406,8 @@ TEST_F(TemplateFolder, PrefersTheFileOfItsOwn) {
 }
 
 TEST_F(TemplateFolder, TakesTheDefaultOfAList) {
-  write(
-      "tokenizer_config.json",
-      R"({"chat_template": [{"name": "rag", "template": "a"}, {"name": "default", "template": "b"}]})");
+  write("tokenizer_config.json", R"({"chat_template": [{"name": "rag", "template": "a"},)"
+                                 R"( {"name": "default", "template": "b"}]})");
   EXPECT_EQ(open()->source(), "b");
   write("tokenizer_config.json", R"({"chat_template": [{"name": "rag", "template": "a"}]})");
   EXPECT_EQ(open().error().code, ErrorCode::kFormat);
