@@ -47,7 +47,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   Finish finish = Finish::kNone;
   while (finish == Finish::kNone) {
     std::vector<std::int32_t> drafts, picks;
-    for (std::int32_t d = bytes.next() % 9; d > 0; --d) drafts.push_back(bytes.next() % 11);
+    for (std::int32_t d = bytes.next() % 9; d > 0; --d)
+      drafts.push_back(bytes.next() % 11);
     for (std::size_t j = 0; j <= drafts.size(); ++j) {
       picks.push_back(target(key, out.size() + j));
       if (j < drafts.size() && drafts[j] != picks[j]) break;
