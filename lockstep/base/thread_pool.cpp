@@ -44,12 +44,17 @@ struct ThreadPool::Impl {
   std::atomic<void*> context{nullptr};
   std::atomic<std::int64_t> count{0};
   std::atomic<std::int64_t> piece_size{0};
-  std::atomic<int> piece_count{0};
 
-  // taken[p]: the last epoch in which piece p was taken. Epochs only grow, so a worker that comes
-  // late for an old job can't take a piece of a new one.
+  // The job's number and its piece count in one word, so that nobody can pair the number of one job
+  // with the count of another. Numbers only grow.
+  static constexpr int kCountBits = 16;
+  alignas(64) std::atomic<std::uint64_t> ticket{0};
+  static int pieces_of(std::uint64_t ticket) {
+    return static_cast<int>(ticket & ((1u << kCountBits) - 1));
+  }
+  // taken[p]: the last ticket for which piece p was taken. A job ends only when all its pieces
+  // were, so a thread that comes late with an old ticket finds none left.
   std::unique_ptr<std::atomic<std::uint64_t>[]> taken;
-  alignas(64) std::atomic<std::uint64_t> epoch{0};
   alignas(64) std::atomic<int> pieces_left{0};
   alignas(64) std::atomic<int> sleepers{0};
   std::atomic<bool> stop{false};
@@ -67,7 +72,7 @@ struct ThreadPool::Impl {
   // The thread's own pieces first, so that data stays in its cache from call to call; then those
   // of threads that the system has not let run yet.
   void work(int thread, std::uint64_t now) {
-    const int pieces = piece_count.load(std::memory_order_relaxed);
+    const int pieces = pieces_of(now);
     const int home = static_cast<int>(std::int64_t{thread} * pieces / thread_count);
     for (int i = 0; i < pieces; ++i) {
       const int piece = (home + i) % pieces;
@@ -80,39 +85,43 @@ struct ThreadPool::Impl {
     }
   }
 
-  void wait_for_epoch(std::uint64_t seen) {
+  void wait_for_ticket(std::uint64_t seen) {
     for (int i = 0; i < kSpins; ++i) {
-      if (epoch.load(std::memory_order_acquire) != seen) return;
+      if (ticket.load(std::memory_order_acquire) != seen) return;
       cpu_relax();
     }
     for (int i = 0; i < kYields; ++i) {
-      if (epoch.load(std::memory_order_acquire) != seen) return;
+      if (ticket.load(std::memory_order_acquire) != seen) return;
       std::this_thread::yield();
     }
     std::unique_lock lock(mutex);
     sleepers.fetch_add(1, std::memory_order_seq_cst);
-    wake.wait(lock, [&] { return epoch.load(std::memory_order_seq_cst) != seen; });
+    wake.wait(lock, [&] { return ticket.load(std::memory_order_seq_cst) != seen; });
     sleepers.fetch_sub(1, std::memory_order_seq_cst);
   }
 
   void worker(int thread) {
     for (std::uint64_t seen = 0;;) {
-      wait_for_epoch(seen);
+      wait_for_ticket(seen);
       if (stop.load(std::memory_order_acquire)) return;
-      seen = epoch.load(std::memory_order_acquire);
+      seen = ticket.load(std::memory_order_acquire);
       work(thread, seen);
     }
   }
 
-  void raise_epoch() {
-    epoch.fetch_add(1, std::memory_order_seq_cst);
+  // Publishes a job of `pieces`; its fields are written before.
+  std::uint64_t publish(int pieces) {
+    const std::uint64_t number = (ticket.load(std::memory_order_relaxed) >> kCountBits) + 1;
+    const std::uint64_t next = number << kCountBits | static_cast<std::uint64_t>(pieces);
+    ticket.store(next, std::memory_order_seq_cst);
     if (sleepers.load(std::memory_order_seq_cst) > 0) {
-      // Taking the lock orders this wake after a sleeper's last look at `epoch`.
+      // Taking the lock orders this wake after a sleeper's last look at `ticket`.
       {
         std::lock_guard lock(mutex);
       }
       wake.notify_all();
     }
+    return next;
   }
 };
 
@@ -131,7 +140,7 @@ ThreadPool::ThreadPool(int thread_count) : impl_(std::make_unique<Impl>()) {
 
 ThreadPool::~ThreadPool() {
   impl_->stop.store(true, std::memory_order_release);
-  impl_->raise_epoch();
+  impl_->publish(0);
   for (std::thread& thread : impl_->workers)
     thread.join();
 }
@@ -156,10 +165,8 @@ void ThreadPool::run(std::int64_t count, std::int64_t grain, Function function, 
   impl_->context.store(context, std::memory_order_relaxed);
   impl_->count.store(count, std::memory_order_relaxed);
   impl_->piece_size.store(piece_size, std::memory_order_relaxed);
-  impl_->piece_count.store(pieces, std::memory_order_relaxed);
   impl_->pieces_left.store(pieces, std::memory_order_relaxed);
-  impl_->raise_epoch();
-  impl_->work(0, impl_->epoch.load(std::memory_order_relaxed));
+  impl_->work(0, impl_->publish(pieces));
   for (int i = 0; impl_->pieces_left.load(std::memory_order_acquire) != 0; ++i) {
     if (i < kSpins) {
       cpu_relax();

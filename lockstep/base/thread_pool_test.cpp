@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lockstep/base/thread_pool.h"
 
+#include <atomic>
 #include <chrono>
 #include <gtest/gtest.h>
 #include <thread>
@@ -52,6 +53,26 @@ TEST(ThreadPool, SurvivesManyShortLoops) {
   }
   EXPECT_EQ(sums[0], 20000);
   EXPECT_EQ(sums[1], 20000);
+}
+
+// A thread that comes late for a small loop must not take a piece of the larger one after it.
+TEST(ThreadPool, LoopsOfChangingSizeRunEveryIndexOnce) {
+  for (const int threads : {2, 5, 16}) {
+    ThreadPool pool(threads);
+    std::vector<std::atomic<int>> hits(64);
+    for (int round = 0; round < 3000; ++round) {
+      const std::int64_t count = round % 2 == 0 ? 2 : 2 + round % 62;
+      pool.parallel_for(count, 1, [&](std::int64_t begin, std::int64_t end) {
+        if (round % 3 == 0) std::this_thread::yield();  // lets late threads in
+        for (std::int64_t i = begin; i < end; ++i)
+          hits[static_cast<std::size_t>(i)].fetch_add(1);
+      });
+      for (std::int64_t i = 0; i < count; ++i) {
+        ASSERT_EQ(hits[static_cast<std::size_t>(i)].exchange(0), 1)
+            << threads << " threads, round " << round << ", index " << i;
+      }
+    }
+  }
 }
 
 }  // namespace
