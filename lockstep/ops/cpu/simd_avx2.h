@@ -2,8 +2,10 @@
 // simd_scalar.h's vector as two 256-bit registers: lanes 0..7 and 8..15.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <immintrin.h>
 
 #include "lockstep/ops/cpu/target.h"
