@@ -62,7 +62,7 @@ typedef struct lockstep_template_limits {
   uint64_t fuel;       /* engine steps, and 64 bytes of data each */
   uint64_t heap_bytes; /* at one time */
   uint64_t output_bytes;
-  uint64_t seconds; /* of wall time, for what fuel doesn't see */
+  uint64_t seconds; /* of processor time, for what fuel doesn't see */
 } lockstep_template_limits;
 
 /* Compiles a Jinja chat template with the settings of Hugging Face transformers. The limits hold

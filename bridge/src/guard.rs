@@ -2,7 +2,7 @@
 //! Runs the template engine where a hostile template can do no harm. The engine's own fuel bounds
 //! instructions and the data they make. It doesn't see values that refer to one another unfold when
 //! they are printed or hashed, nor how deep they nest. So work is done on a thread with a stack as
-//! deep as fuel can nest, a budget of heap memory, and a deadline. Rust can't end a thread from
+//! deep as fuel can nest, a budget of heap memory, and one of processor time. Rust can't end a thread from
 //! outside: one that exceeds its bounds sleeps for ever at its next allocation.
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -10,7 +10,7 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{sync_channel, RecvTimeoutError};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::Limits;
 
@@ -102,7 +102,7 @@ pub fn run<T: Send + 'static>(
         let _ = sender.send(value);
     });
     let thread = thread.map_err(|_| Stopped::NoThread)?;
-    let deadline = Instant::now() + Duration::from_secs(limits.seconds);
+    let clock = Clock::of(&thread);
     loop {
         match receiver.recv_timeout(Duration::from_millis(20)) {
             Ok(value) => {
@@ -115,9 +115,48 @@ pub fn run<T: Send + 'static>(
             }
             Err(RecvTimeoutError::Timeout) => {}
         }
-        if watch.exceeded.load(Ordering::Acquire) || Instant::now() > deadline {
+        if watch.exceeded.load(Ordering::Acquire) || clock.seconds() > limits.seconds {
             watch.abandoned.store(true, Ordering::Release);
             return Err(Stopped::Exceeded);
         }
+    }
+}
+
+/// Processor time of a thread, which doesn't run ahead on a busy machine; wall time where a system
+/// can't tell.
+struct Clock {
+    #[cfg(target_os = "linux")]
+    id: Option<libc::clockid_t>,
+    #[cfg(not(target_os = "linux"))]
+    begin: std::time::Instant,
+}
+
+#[cfg(target_os = "linux")]
+impl Clock {
+    fn of<T>(thread: &std::thread::JoinHandle<T>) -> Clock {
+        use std::os::unix::thread::JoinHandleExt;
+        let mut id: libc::clockid_t = 0;
+        // SAFETY: the thread hasn't been joined, so its handle is valid.
+        let code = unsafe { libc::pthread_getcpuclockid(thread.as_pthread_t(), &mut id) };
+        Clock { id: (code == 0).then_some(id) }
+    }
+    /// 0 for a thread that has ended.
+    fn seconds(&self) -> u64 {
+        let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        if let Some(id) = self.id {
+            // SAFETY: writes to a live local, or fails and leaves it.
+            unsafe { libc::clock_gettime(id, &mut time) };
+        }
+        u64::try_from(time.tv_sec).unwrap_or(0)
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+impl Clock {
+    fn of<T>(_: &std::thread::JoinHandle<T>) -> Clock {
+        Clock { begin: std::time::Instant::now() }
+    }
+    fn seconds(&self) -> u64 {
+        self.begin.elapsed().as_secs()
     }
 }

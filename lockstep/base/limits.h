@@ -57,6 +57,6 @@ inline constexpr std::int64_t kChunkGrain = 64;
 inline constexpr std::uint64_t kTemplateFuel = 8'000'000;  // steps; bounds memory to 64 bytes each
 inline constexpr std::size_t kTemplateHeapBytesMax = 512 * kMiB;
 inline constexpr std::size_t kTemplateOutputBytesMax = 64 * kMiB;
-inline constexpr std::uint64_t kTemplateSecondsMax = 10;  // of processor time
+inline constexpr std::uint64_t kTemplateSecondsMax = 4;  // of processor time
 
 }  // namespace lockstep::limits
