@@ -2,7 +2,8 @@
 //! Runs the template engine where a hostile template can do no harm. The engine's own fuel bounds
 //! instructions and the data they make. It doesn't see values that refer to one another unfold when
 //! they are printed or hashed, nor how deep they nest. So work is done on a thread with a stack as
-//! deep as fuel can nest, a budget of heap memory, and one of processor time. Rust can't end a thread from
+//! deep as fuel can nest, a budget of heap memory, and one of processor time. Rust can't end a
+//! thread from
 //! outside: one that exceeds its bounds sleeps for ever at its next allocation.
 
 use std::alloc::{GlobalAlloc, Layout, System};
