@@ -56,13 +56,16 @@ class ChatCommand : public Command {
  private:
   // An error of one line is reported and the session goes on; a script sees it in the exit code.
   static int talk(Console& console, ChatSession& session, bool interactive) {
-    LineEditor editor(interactive, interactive ? default_history_path() : std::string());
+    LineEditor editor(interactive, interactive ? default_history_path() : std::string(),
+                      interrupt_descriptor());
     std::string line;
     int exit_code = kExitOk;
     while (!session.finished() && console.out_works()) {
       const LineEditor::Event event = editor.read(line);
       if (event == LineEditor::Event::kEnd) break;
-      if (event == LineEditor::Event::kLine) {
+      // A signal that came while the line was read is no wish to stop its answer.
+      if (interactive && !termination_flag().raised()) interrupt_flag().clear();
+      if (event == LineEditor::Event::kLine && !termination_flag().raised()) {
         if (const Status status = session.take(line); !status.ok()) {
           console.fail(status.error());
           if (!interactive) exit_code = kExitFailure;

@@ -81,6 +81,9 @@ StopFlag& interrupt_flag();
 // Raised by SIGTERM only, and never cleared.
 StopFlag& termination_flag();
 void install_interrupt_handler();
+// Becomes readable with every such signal, so that waiting for input and for a signal is one poll.
+// Empty it by reading. Only after install_interrupt_handler().
+int interrupt_descriptor();
 // Writing to a pipe that nobody reads then fails like any other write.
 void ignore_broken_pipes();
 

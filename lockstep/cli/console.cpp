@@ -2,6 +2,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <fcntl.h>
 #include <unistd.h>
 
 #include "lockstep/cli/command.h"
@@ -27,7 +28,23 @@ std::string visible(std::string_view text) {
   return out;
 }
 
+// A pipe from the signal handler; both ends never block.
+struct WakePipe {
+  WakePipe() {
+    if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) ends[0] = ends[1] = -1;
+  }
+  int ends[2];
+};
+
+WakePipe& wake_pipe() {
+  static WakePipe pipe;
+  return pipe;
+}
+
 void on_interrupt(int signal) {
+  const int saved_errno = errno;
+  [[maybe_unused]] const auto written = write(wake_pipe().ends[1], "", 1);  // a full pipe is enough
+  errno = saved_errno;
   if (signal == SIGTERM) termination_flag().raise();
   if (interrupt_flag().raised()) _exit(130);
   interrupt_flag().raise();
@@ -45,7 +62,14 @@ StopFlag& termination_flag() {
   return flag;
 }
 
+int interrupt_descriptor() {
+  return wake_pipe().ends[0];
+}
+
 void install_interrupt_handler() {
+  wake_pipe();  // made here, not in the handler
+  interrupt_flag();
+  termination_flag();
   struct sigaction action{};
   action.sa_handler = on_interrupt;
   sigemptyset(&action.sa_mask);

@@ -11,8 +11,8 @@ namespace lockstep::cli {
 class LineEditor {
  public:
   // `history_path` is read now and written at the end; empty: no file. `interactive`: both ends are
-  // terminals.
-  LineEditor(bool interactive, const std::string& history_path);
+  // terminals. `interrupt_fd` becomes readable when the line is to be thrown away.
+  LineEditor(bool interactive, const std::string& history_path, int interrupt_fd);
   ~LineEditor();
   LineEditor(const LineEditor&) = delete;
   LineEditor& operator=(const LineEditor&) = delete;

@@ -18,7 +18,7 @@ import time
 import unittest
 
 PROGRAM = DEMO = ""
-TIMEOUT_S = 20
+TIMEOUT_S = 60
 
 
 class Terminal:
@@ -55,12 +55,10 @@ class Terminal:
         self.text += data.decode(errors="replace")
         return bool(data)
 
-    def exit_code(self, again=""):
-        """Waits for the end, typing `again` every second."""
+    def exit_code(self):
         end = time.monotonic() + TIMEOUT_S
         while self.status is None and time.monotonic() < end:
-            if self.read() and again:
-                self.type(again)
+            self.read()
             pid, status = os.waitpid(self.pid, os.WNOHANG)
             if pid:
                 self.status = os.waitstatus_to_exitcode(status)
@@ -112,8 +110,8 @@ class ChatInATerminal(unittest.TestCase):
 
     def test_ctrl_d_ends(self):
         terminal = self.open()
-        # The prompt shows a moment before the keys are taken one by one, so once may be too early.
-        self.assertEqual(terminal.exit_code(again="\x04"), 0)
+        terminal.type("\x04")
+        self.assertEqual(terminal.exit_code(), 0)
 
     def test_sigterm_ends(self):
         terminal = self.open()
@@ -127,7 +125,6 @@ class ChatInATerminal(unittest.TestCase):
         for _ in range(3):
             terminal.type("half a line")
             terminal.wait_for("half a line")
-            time.sleep(.5)  # the terminal may echo before the editor reads, where a signal is lost
             terminal.type("\x03")
             terminal.wait_for("> ")
         terminal.type('Sum the numbers 742 and 224. Give JSON like {"sum":0,"check":"ok"}.\n')
