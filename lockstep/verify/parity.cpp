@@ -79,11 +79,7 @@ class ParityRun {
       }
     }
     for (Case& c : cases_) {
-      decode::Engine engine(*subjects_[0].model, subjects_[0].vocab_size, {.sequences_max = 1});
-      LOCKSTEP_TRY(const auto id, engine.submit(c.request, nullptr));
-      while (engine.step()) {
-      }
-      const decode::Outcome outcome = *engine.take_outcome(id);
+      LOCKSTEP_TRY(const decode::Outcome outcome, run_alone(subjects_[0], c.request, {}));
       if (outcome.reason == decode::FinishReason::kError) {
         return Error{ErrorCode::kInconsistent, outcome.error, "model"};
       }
@@ -95,21 +91,25 @@ class ParityRun {
   }
 
   Status run_conditions() {
+    using Options = decode::EngineOptions;
     for (const ParitySubject& subject : subjects_) {
       const std::string suffix = subjects_.size() > 1 ? ", " + subject.label : std::string();
       for (const int depth : options_.depths) {
-        LOCKSTEP_TRY_STATUS(alone(subject, "depth " + std::to_string(depth) + suffix, depth, {}));
+        LOCKSTEP_TRY_STATUS(
+            alone(subject, "depth " + std::to_string(depth) + suffix, depth, nullptr, Options{}));
       }
       if (finished_) return {};
     }
     const ParitySubject& first = subjects_[0];
     if (first.model->has_mtp()) {
-      LOCKSTEP_TRY_STATUS(alone(first, "every draft accepted", limits::kDraftDepthMax, accept_all));
-      LOCKSTEP_TRY_STATUS(alone(first, "every draft rejected", 3, reject_all));
-      LOCKSTEP_TRY_STATUS(alone(first, "every other draft rejected", 5, reject_some));
+      LOCKSTEP_TRY_STATUS(
+          alone(first, "every draft accepted", limits::kDraftDepthMax, accept_all, Options{}));
+      LOCKSTEP_TRY_STATUS(alone(first, "every draft rejected", 3, reject_all, Options{}));
+      LOCKSTEP_TRY_STATUS(alone(first, "every other draft rejected", 5, reject_some, Options{}));
     }
     for (const std::int64_t chunk : {64, 128, 320}) {
-      LOCKSTEP_TRY_STATUS(chunks(first, chunk));
+      LOCKSTEP_TRY_STATUS(alone(first, "chunks of " + std::to_string(chunk), 2, nullptr,
+                                Options{.prefill_chunk = chunk}));
     }
     for (const int width : {2, 5, 16})
       LOCKSTEP_TRY_STATUS(batch(width));
@@ -131,33 +131,26 @@ class ParityRun {
     return ids;
   }
 
-  Status alone(const ParitySubject& subject, const std::string& name, int depth, Script script) {
+  // One request on an engine of its own.
+  static Result<decode::Outcome> run_alone(const ParitySubject& subject, decode::Request request,
+                                           const decode::EngineOptions& options) {
+    decode::Engine engine(*subject.model, subject.vocab_size, options);
+    LOCKSTEP_TRY(const auto id, engine.submit(std::move(request), nullptr));
+    while (engine.step()) {
+    }
+    return *engine.take_outcome(id);
+  }
+
+  // Every case, one after the other; drafts come from `script` unless it is null.
+  Status alone(const ParitySubject& subject, const std::string& name, int depth, Script script,
+               const decode::EngineOptions& options) {
     for (const Case& c : cases_) {
       if (finished_) return {};
-      decode::Engine engine(*subject.model, subject.vocab_size, {.sequences_max = 1});
       decode::Request request = c.request;
       request.draft_depth = depth;
       if (script != nullptr) request.scripted_drafts = script(c.ids, subject.vocab_size);
-      LOCKSTEP_TRY(const auto id, engine.submit(std::move(request), nullptr));
-      while (engine.step()) {
-      }
-      LOCKSTEP_TRY_STATUS(compare(c, name, *engine.take_outcome(id)));
-    }
-    return {};
-  }
-
-  Status chunks(const ParitySubject& subject, std::int64_t chunk) {
-    for (const Case& c : cases_) {
-      if (finished_) return {};
-      decode::Engine engine(*subject.model, subject.vocab_size,
-                            {.sequences_max = 1, .prefill_chunk = chunk});
-      decode::Request request = c.request;
-      request.draft_depth = 2;
-      LOCKSTEP_TRY(const auto id, engine.submit(std::move(request), nullptr));
-      while (engine.step()) {
-      }
-      LOCKSTEP_TRY_STATUS(
-          compare(c, "chunks of " + std::to_string(chunk), *engine.take_outcome(id)));
+      LOCKSTEP_TRY(const decode::Outcome outcome, run_alone(subject, std::move(request), options));
+      LOCKSTEP_TRY_STATUS(compare(c, name, outcome));
     }
     return {};
   }
