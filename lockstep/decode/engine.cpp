@@ -211,8 +211,9 @@ bool Engine::step() {
   for (Sequence* s : plan.prefillers)
     s->outcome.prefill_s += verify_s + prime_s;
   if (model_.has_mtp()) {
-    choose_depths(plan);
-    prime_and_draft(plan, hidden.head_input);
+    const std::vector<Sequence*> drafters = committed_drafters(plan);
+    choose_depths(drafters);
+    prime_and_draft(drafters, plan.context, hidden.head_input);
   }
   retire_finished();
   return !running_.empty() || !waiting_.empty();

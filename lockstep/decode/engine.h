@@ -112,9 +112,11 @@ class Engine {
   // engine_draft.cpp: the head.
   void calibrate();
   void prime_prompts(const StepPlan& plan, const ops::Tensor& hidden);
-  void choose_depths(const StepPlan& plan);
+  std::vector<Sequence*> committed_drafters(const StepPlan& plan) const;
+  void choose_depths(std::span<Sequence* const> drafters);
   void park_pairs(Sequence& sequence, const ops::Tensor& hidden);
-  void prime_and_draft(const StepPlan& plan, const ops::Tensor& hidden);
+  void prime_and_draft(std::span<Sequence* const> drafters, std::int64_t context,
+                       const ops::Tensor& hidden);
   void draft_chain(std::vector<Sequence*> sequences, std::vector<std::int32_t> ids,
                    ops::Tensor hidden);
   std::int32_t draft_pick(Sequence& sequence, std::span<const float> logits);

@@ -49,19 +49,24 @@ void Engine::prime_prompts(const StepPlan& plan, const ops::Tensor& hidden) {
   model_.mtp_prime(batch, next_ids, gathered);
 }
 
-void Engine::choose_depths(const StepPlan& plan) {
+// Sequences that go on, may draft, and have new pairs for the head.
+std::vector<Engine::Sequence*> Engine::committed_drafters(const StepPlan& plan) const {
+  std::vector<Sequence*> drafters = plan.decoders;
+  drafters.insert(drafters.end(), plan.prefillers.begin(), plan.prefillers.end());
+  std::erase_if(drafters, [](const Sequence* s) {
+    return s->finished || s->committed.empty() || !s->policy.may_draft();
+  });
+  return drafters;
+}
+
+void Engine::choose_depths(std::span<Sequence* const> drafters) {
   const auto live = static_cast<std::int64_t>(
       std::count_if(running_.begin(), running_.end(), [](const auto& s) { return !s->finished; }));
-  const auto choose = [&](Sequence* s) {
-    if (s->finished || s->committed.empty() || !s->policy.may_draft()) return;
+  for (Sequence* s : drafters) {
     const auto depth_max =
         static_cast<int>(std::min<std::int64_t>(limits::kDraftDepthMax, s->tokens_left() - 1));
     s->next_depth = s->policy.next(costs_, s->state->position(), live, depth_max);
-  };
-  for (Sequence* s : plan.decoders)
-    choose(s);
-  for (Sequence* s : plan.prefillers)
-    choose(s);
+  }
 }
 
 void Engine::park_pairs(Sequence& s, const ops::Tensor& hidden) {
@@ -71,14 +76,10 @@ void Engine::park_pairs(Sequence& s, const ops::Tensor& hidden) {
   s.parked_ids.insert(s.parked_ids.end(), s.committed.begin(), s.committed.end());
 }
 
-void Engine::prime_and_draft(const StepPlan& plan, const ops::Tensor& hidden) {
+void Engine::prime_and_draft(std::span<Sequence* const> drafters, std::int64_t context,
+                             const ops::Tensor& hidden) {
   Stopwatch watch;
-  std::vector<Sequence*> touched = plan.decoders;
-  touched.insert(touched.end(), plan.prefillers.begin(), plan.prefillers.end());
-  std::erase_if(touched, [](const Sequence* s) {
-    return s->finished || s->committed.empty() || !s->policy.may_draft();
-  });
-  for (Sequence* s : touched)
+  for (Sequence* s : drafters)
     park_pairs(*s, hidden);
 
   // All pairs but the last of those that draft; parked ones only when there are many.
@@ -89,7 +90,7 @@ void Engine::prime_and_draft(const StepPlan& plan, const ops::Tensor& hidden) {
   std::vector<std::int32_t> last_ids;
   std::vector<float> last_values;
   const auto width = static_cast<std::ptrdiff_t>(hidden.width);
-  for (Sequence* s : touched) {
+  for (Sequence* s : drafters) {
     const bool drafts = s->next_depth > 0;
     if (!drafts && s->parked_ids.size() < kParkedPairsMax) continue;
     const auto count = static_cast<std::ptrdiff_t>(s->parked_ids.size()) - (drafts ? 1 : 0);
@@ -113,7 +114,7 @@ void Engine::prime_and_draft(const StepPlan& plan, const ops::Tensor& hidden) {
     model_.mtp_prime(batch, ids, pairs);
   }
   const double commit_s = watch.seconds();
-  for (Sequence* s : touched) {
+  for (Sequence* s : drafters) {
     s->outcome.speculation.commit_s += commit_s;
     s->outcome.decode_s += commit_s;
   }
@@ -129,9 +130,9 @@ void Engine::prime_and_draft(const StepPlan& plan, const ops::Tensor& hidden) {
   const double draft_s = watch.seconds();
   for (Sequence* s : drafting)
     s->outcome.speculation.draft_s += draft_s;
-  for (Sequence* s : touched)
+  for (Sequence* s : drafters)
     s->outcome.decode_s += draft_s;
-  costs_.record_draft(plan.context, static_cast<std::int64_t>(drafting.size()),
+  costs_.record_draft(context, static_cast<std::int64_t>(drafting.size()),
                       (commit_s + draft_s) / passes);
 }
 
