@@ -245,14 +245,10 @@ class BatchRun {
 
   Status write_error(const io::Json& id, std::int64_t line, const Error& error) {
     ++failed_;
-    io::Json detail = io::Json::object();
-    detail.set("code", error_code_name(error.code));
-    detail.set("message", error.message);
-    detail.set("where", error.where);
     io::Json json = io::Json::object();
     json.set("id", id);
     if (line != 0) json.set("line", line);
-    json.set("error", std::move(detail));
+    json.set("error", error_json(error));
     return write(json);
   }
 

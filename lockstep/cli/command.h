@@ -57,6 +57,9 @@ class Console {
   int out_errno_ = 0;  // of the first write to stdout that failed
 };
 
+// {code, message, where}.
+io::Json error_json(const Error& error);
+
 class Command {
  public:
   virtual ~Command() = default;

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include "lockstep/base/hex.h"
 #include "lockstep/cli/command.h"
 
 namespace lockstep::cli {
@@ -13,14 +14,11 @@ namespace {
 // Names out of damaged files and templates end up in messages: control characters are spelled out,
 // so that they can neither hide the rest of a line nor steer a terminal.
 std::string visible(std::string_view text) {
-  constexpr char kHex[] = "0123456789abcdef";
   std::string out;
   for (const char c : text) {
     const auto byte = static_cast<unsigned char>(c);
     if ((byte < 0x20 && c != '\n' && c != '\t') || byte == 0x7f) {
-      out += "\\x";
-      out += kHex[byte >> 4];
-      out += kHex[byte & 15];
+      out += "\\x" + hex(std::string_view(&c, 1));
     } else {
       out += c;
     }
@@ -81,6 +79,14 @@ void ignore_broken_pipes() {
   std::signal(SIGPIPE, SIG_IGN);
 }
 
+io::Json error_json(const Error& error) {
+  io::Json json = io::Json::object();
+  json.set("code", error_code_name(error.code));
+  json.set("message", error.message);
+  json.set("where", error.where);
+  return json;
+}
+
 void Console::out(std::string_view text) {
   if (out_errno_ != 0) return;
   if (std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0) {
@@ -120,12 +126,8 @@ int Console::finish(int exit_code) {
 void Console::report(const Error& error) {
   note("error: " + error.to_string());
   if (json_) {
-    io::Json detail = io::Json::object();
-    detail.set("code", error_code_name(error.code));
-    detail.set("message", error.message);
-    detail.set("where", error.where);
     io::Json json = io::Json::object();
-    json.set("error", std::move(detail));
+    json.set("error", error_json(error));
     out_json(json);
   }
 }

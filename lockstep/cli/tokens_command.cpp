@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "lockstep/base/hex.h"
 #include "lockstep/base/limits.h"
 #include "lockstep/cli/command.h"
 #include "lockstep/cli/commands.h"
@@ -23,16 +24,6 @@ struct Tokens {
   std::string text;
   std::vector<std::int32_t> ids;
 };
-
-std::string hex(std::string_view bytes) {
-  constexpr char kDigits[] = "0123456789abcdef";
-  std::string out;
-  for (const char c : bytes) {
-    out += kDigits[static_cast<unsigned char>(c) >> 4];
-    out += kDigits[static_cast<unsigned char>(c) & 15];
-  }
-  return out;
-}
 
 // For a table: control characters and bytes that are no UTF-8 by themselves as escapes.
 std::string visible(std::string_view bytes) {
@@ -58,11 +49,7 @@ io::Json to_json(const text::Tokenizer& tokenizer, const Tokens& tokens) {
   io::Json ids = io::Json::array();
   io::Json list = io::Json::array();
   for (const std::int32_t id : tokens.ids) {
-    const std::string_view bytes = tokenizer.token_bytes(id);
-    io::Json token = io::Json::object();
-    token.set("id", id);
-    token.set("text", bytes);
-    token.set("bytes", hex(bytes));
+    io::Json token = decode::token_json(tokenizer, id);
     token.set("special", tokenizer.is_special(id));
     list.push_back(std::move(token));
     ids.push_back(id);

@@ -74,6 +74,9 @@ struct GenerateResult {
   std::uint64_t seed = 0;
 };
 
+// {id, text, bytes}: the token as text and its exact bytes in hex.
+io::Json token_json(const text::Tokenizer& tokenizer, std::int32_t id);
+
 // "stop", "length", "tool_calls", "cancelled" or "error".
 std::string finish_reason(const GenerateResult& result);
 // All keys but `id`.

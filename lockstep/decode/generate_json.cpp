@@ -10,6 +10,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "lockstep/base/hex.h"
 #include "lockstep/decode/generate.h"
 
 namespace lockstep::decode {
@@ -65,12 +66,14 @@ Setter integer_field(Member GenerateRequest::* member, std::int64_t max) {
       };
 }
 
-Status set_json(io::Json GenerateRequest::* member, GenerateRequest& r, const std::string& key,
-                const io::Json& value) {
-  if (value.is_null()) return {};
-  if (!value.is_array()) return wrong_kind(key, "an array", value);
-  r.*member = value;
-  return {};
+// null is the same as absent.
+Setter array_field(io::Json GenerateRequest::* member) {
+  return [member](GenerateRequest& r, const std::string& key, const io::Json& value) -> Status {
+    if (value.is_null()) return {};
+    if (!value.is_array()) return wrong_kind(key, "an array", value);
+    r.*member = value;
+    return {};
+  };
 }
 
 Status set_seed(GenerateRequest& r, const std::string& key, const io::Json& value) {
@@ -136,12 +139,10 @@ const std::map<std::string, Setter>& setters() {
   constexpr std::int64_t kAny = std::numeric_limits<std::int64_t>::max();
   static const std::map<std::string, Setter> table = {
       {"prompt", text_field(&R::prompt)},
-      {"messages", [](R& r, const std::string& k,
-                      const io::Json& v) { return set_json(&R::messages, r, k, v); }},
+      {"messages", array_field(&R::messages)},
       {"prompt_ids", set_ids},
       {"system", text_field(&R::system)},
-      {"tools",
-       [](R& r, const std::string& k, const io::Json& v) { return set_json(&R::tools, r, k, v); }},
+      {"tools", array_field(&R::tools)},
       {"raw", bool_field(&R::raw)},
       {"thinking", bool_field(&R::thinking)},
       {"preserve_thinking", bool_field(&R::preserve_thinking)},
@@ -163,18 +164,8 @@ const std::map<std::string, Setter>& setters() {
   return table;
 }
 
-io::Json token_json(const text::Tokenizer& tokenizer, std::int32_t id, double logprob) {
-  constexpr char kHex[] = "0123456789abcdef";
-  const std::string_view bytes = tokenizer.token_bytes(id);
-  std::string hex;
-  for (const char c : bytes) {
-    hex += kHex[static_cast<unsigned char>(c) >> 4];
-    hex += kHex[static_cast<unsigned char>(c) & 15];
-  }
-  io::Json json = io::Json::object();
-  json.set("id", id);
-  json.set("text", bytes);
-  json.set("bytes", std::move(hex));
+io::Json logprob_json(const text::Tokenizer& tokenizer, std::int32_t id, double logprob) {
+  io::Json json = token_json(tokenizer, id);
   json.set("logprob", logprob);
   return json;
 }
@@ -182,10 +173,10 @@ io::Json token_json(const text::Tokenizer& tokenizer, std::int32_t id, double lo
 io::Json tokens_json(const text::Tokenizer& tokenizer, const Outcome& outcome) {
   io::Json tokens = io::Json::array();
   for (std::size_t i = 0; i < outcome.logprobs.size(); ++i) {
-    io::Json token = token_json(tokenizer, outcome.token_ids[i], outcome.logprobs[i].chosen);
+    io::Json token = logprob_json(tokenizer, outcome.token_ids[i], outcome.logprobs[i].chosen);
     io::Json top = io::Json::array();
     for (const TokenLogprob& t : outcome.logprobs[i].top) {
-      top.push_back(token_json(tokenizer, t.token, t.logprob));
+      top.push_back(logprob_json(tokenizer, t.token, t.logprob));
     }
     token.set("top", std::move(top));
     tokens.push_back(std::move(token));
@@ -251,6 +242,15 @@ Result<GenerateRequest> parse_request(const io::Json& json,
     LOCKSTEP_TRY_STATUS(setter->second(request, key, value));
   }
   return request;
+}
+
+io::Json token_json(const text::Tokenizer& tokenizer, std::int32_t id) {
+  const std::string_view bytes = tokenizer.token_bytes(id);
+  io::Json json = io::Json::object();
+  json.set("id", id);
+  json.set("text", bytes);
+  json.set("bytes", hex(bytes));
+  return json;
 }
 
 std::string finish_reason(const GenerateResult& result) {
