@@ -26,22 +26,19 @@ Status check_prompt(const Request& request, const spec::TextConfig& config,
                      " including the answer; shorten the prompt",
                  "prompt"};
   }
-  for (std::size_t i = 0; i < request.prompt.size(); ++i) {
-    const std::int32_t id = request.prompt[i];
-    if (id < 0 || id >= vocab_size) {
-      return Error{ErrorCode::kInvalidArgument,
-                   "token id " + std::to_string(id) + " at index " + std::to_string(i) +
-                       " is not in the vocabulary of " + std::to_string(vocab_size) + " tokens",
-                   "prompt"};
-    }
-  }
-  return {};
+  return check_token_ids(request.prompt, vocab_size, "prompt");
 }
 
 Status check_request(const Request& request, const spec::TextConfig& config,
                      std::int32_t vocab_size) {
   LOCKSTEP_TRY_STATUS(check_prompt(request, config, vocab_size));
   LOCKSTEP_TRY_STATUS(validate(request.sampling, vocab_size));
+  return validate(request);
+}
+
+}  // namespace
+
+Status validate(const Request& request) {
   if (request.tokens_max == 0 || request.tokens_max < -1) {
     return Error{ErrorCode::kInvalidArgument,
                  "is " + std::to_string(request.tokens_max) +
@@ -63,7 +60,18 @@ Status check_request(const Request& request, const spec::TextConfig& config,
   return {};
 }
 
-}  // namespace
+Status check_token_ids(std::span<const std::int32_t> ids, std::int32_t vocab_size,
+                       const std::string& where) {
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    if (ids[i] < 0 || ids[i] >= vocab_size) {
+      return Error{ErrorCode::kInvalidArgument,
+                   "token id " + std::to_string(ids[i]) + " at index " + std::to_string(i) +
+                       " is not in the vocabulary of " + std::to_string(vocab_size) + " tokens",
+                   where};
+    }
+  }
+  return {};
+}
 
 Status validate(const EngineOptions& options) {
   if (options.sequences_max < 1 || options.sequences_max > limits::kSequencesMax) {

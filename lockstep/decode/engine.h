@@ -36,6 +36,12 @@ struct Request {
   std::vector<std::int32_t> scripted_drafts;
 };
 
+// What can be checked without the model: the cap, the draft depth, the log-probabilities.
+Status validate(const Request& request);
+// Refuses the first id outside [0, vocab_size).
+Status check_token_ids(std::span<const std::int32_t> ids, std::int32_t vocab_size,
+                       const std::string& where);
+
 // Receives an answer while it grows. Called from Engine::step.
 class TokenSink {
  public:

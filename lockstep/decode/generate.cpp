@@ -49,14 +49,24 @@ SamplingParams sampling(const spec::GenerationConfig& defaults, const GenerateRe
   p.repetition_penalty =
       static_cast<float>(r.repetition_penalty.value_or(defaults.repetition_penalty.value_or(1.0)));
   p.logit_bias = r.logit_bias;
-  if (r.seed) {
-    p.seed = *r.seed;
-  } else {
-    std::random_device device;
-    // 53 bits, so that every JSON reader gives the seed back as it was.
-    p.seed = (std::uint64_t{device()} << 32 | device()) >> 11;
-  }
+  p.seed = r.seed.value_or(0);
   return p;
+}
+
+// 53 bits, so that every JSON reader gives the seed back as it was.
+std::uint64_t random_seed() {
+  std::random_device device;
+  return (std::uint64_t{device()} << 32 | device()) >> 11;
+}
+
+// All of the engine's request but the prompt, the seed if none was given, and the stop ids.
+Request engine_request(const spec::GenerationConfig& defaults, const GenerateRequest& r) {
+  Request request;
+  request.sampling = sampling(defaults, r);
+  request.tokens_max = r.tokens_max;
+  request.draft_depth = r.draft_depth;
+  request.logprobs = r.logprobs;
+  return request;
 }
 
 Status check_form(const GenerateRequest& r) {
@@ -175,20 +185,10 @@ Result<std::vector<std::int32_t>> parse_ids(const std::string& text) {
 Status validate(const GenerateRequest& r) {
   LOCKSTEP_TRY_STATUS(check_form(r));
   LOCKSTEP_TRY_STATUS(check_stops(r.stops));
-  if (r.tokens_max == 0 || r.tokens_max < -1) {
-    return Error{ErrorCode::kInvalidArgument,
-                 "is " + std::to_string(r.tokens_max) +
-                     "; give 1 or more, or leave it out for the rest of the context",
-                 "max_tokens"};
-  }
-  if (r.logprobs < -1 || r.logprobs > limits::kLogprobsMax) {
-    return Error{
-        ErrorCode::kInvalidArgument,
-        "is " + std::to_string(r.logprobs) + "; give 0 to " + std::to_string(limits::kLogprobsMax),
-        "logprobs"};
-  }
+  const Request request = engine_request({}, r);
+  LOCKSTEP_TRY_STATUS(validate(request));
   // Ids of the bias are held against the vocabulary when the request is submitted.
-  return validate(sampling({}, r), std::numeric_limits<std::int32_t>::max());
+  return validate(request.sampling, std::numeric_limits<std::int32_t>::max());
 }
 
 io::Json conversation(const GenerateRequest& request) {
@@ -210,12 +210,10 @@ io::Json conversation(const GenerateRequest& request) {
 Result<PreparedRequest> prepare(const Runtime& runtime, const GenerateRequest& r) {
   LOCKSTEP_TRY_STATUS(validate(r));
   PreparedRequest out;
+  out.request = engine_request(runtime.defaults(), r);
   LOCKSTEP_TRY_STATUS(fill_prompt(runtime, r, out));
-  out.request.sampling = sampling(runtime.defaults(), r);
-  out.request.tokens_max = r.tokens_max;
+  if (!r.seed) out.request.sampling.seed = random_seed();
   if (!r.ignore_eos) out.request.stop_ids = runtime.stop_ids();
-  out.request.draft_depth = r.draft_depth;
-  out.request.logprobs = r.logprobs;
   out.answer.stops = r.stops;
   out.answer.tools = r.tools;
   return out;

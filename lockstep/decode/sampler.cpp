@@ -216,14 +216,18 @@ std::int32_t Sampler::pick(std::span<const float> logits, std::uint64_t index,
   return race(index);
 }
 
+double log_sum_exp(std::span<const float> logits) {
+  const double max_logit = *std::max_element(logits.begin(), logits.end());
+  double total = 0;
+  for (const float x : logits)
+    total += std::exp(static_cast<double>(x) - max_logit);
+  return max_logit + std::log(total);
+}
+
 Logprobs logprobs(std::span<const float> logits, std::int32_t vocab_size, std::int32_t chosen,
                   int top) {
   const auto row = logits.first(static_cast<std::size_t>(vocab_size));
-  const double max_logit = *std::max_element(row.begin(), row.end());
-  double total = 0;
-  for (const float x : row)
-    total += std::exp(static_cast<double>(x) - max_logit);
-  const double log_total = max_logit + std::log(total);
+  const double log_total = log_sum_exp(row);
   const auto value = [&](std::int32_t token) {
     return static_cast<double>(row[static_cast<std::size_t>(token)]) - log_total;
   };

@@ -89,6 +89,9 @@ class Sampler {
 // Arg-max of the first `count` logits, lowest index at a tie; -1 if none is finite.
 std::int32_t argmax(std::span<const float> logits);
 
+// log(sum(exp(logits))) in double; not finite when a logit is NaN or +infinity.
+double log_sum_exp(std::span<const float> logits);
+
 struct TokenLogprob {
   std::int32_t token;
   double logprob;

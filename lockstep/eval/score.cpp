@@ -7,6 +7,8 @@
 #include <string>
 
 #include "lockstep/base/check.h"
+#include "lockstep/decode/engine.h"
+#include "lockstep/decode/sampler.h"
 
 namespace lockstep::eval {
 namespace {
@@ -104,19 +106,6 @@ class Predictor {
   std::int64_t width_ = 0;
 };
 
-// log(sum(exp(logits))); not finite when a logit is NaN or +infinity.
-double log_sum_exp(std::span<const float> logits) {
-  const double max = *std::max_element(logits.begin(), logits.end());
-  double sum = 0;
-  for (const float x : logits)
-    sum += std::exp(static_cast<double>(x) - max);
-  return max + std::log(sum);
-}
-
-std::ptrdiff_t top1(std::span<const float> logits) {
-  return std::max_element(logits.begin(), logits.end()) - logits.begin();
-}
-
 class Scorer {
  public:
   Scorer(const model::Model& model, const model::Model* reference, std::int32_t vocab_size,
@@ -165,8 +154,8 @@ class Scorer {
   }
 
   Status score_row(const Row& row, std::span<const float> logits, std::span<const float> other) {
-    const double total = log_sum_exp(logits);
-    const double other_total = other.empty() ? 0 : log_sum_exp(other);
+    const double total = decode::log_sum_exp(logits);
+    const double other_total = other.empty() ? 0 : decode::log_sum_exp(other);
     Position position{.index = row.index};
     position.logprob = static_cast<double>(logits[static_cast<std::size_t>(row.token)]) - total;
     if (!other.empty()) {
@@ -178,7 +167,7 @@ class Scorer {
         if (q > 0) sum += q * (log_q - log_p);
       }
       position.divergence = sum < 0 ? 0 : sum;  // rounding may leave it just below zero
-      position.top1_equal = top1(other) == top1(logits);
+      position.top1_equal = decode::argmax(other) == decode::argmax(logits);
     }
     if (!std::isfinite(position.logprob) || !std::isfinite(position.divergence)) {
       return Error{ErrorCode::kInconsistent,
@@ -224,15 +213,7 @@ Status check(const model::Model& model, const model::Model* reference, std::int3
                      " tokens, and the first of a window is not scored; give at least 2",
                  "text"};
   }
-  for (std::size_t i = 0; i < ids.size(); ++i) {
-    if (ids[i] < 0 || ids[i] >= vocab_size) {
-      return Error{ErrorCode::kInvalidArgument,
-                   "token id " + std::to_string(ids[i]) + " at index " + std::to_string(i) +
-                       " is not in the vocabulary of " + std::to_string(vocab_size) + " tokens",
-                   "text"};
-    }
-  }
-  return {};
+  return decode::check_token_ids(ids, vocab_size, "text");
 }
 
 }  // namespace
