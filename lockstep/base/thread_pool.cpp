@@ -29,9 +29,6 @@ inline void cpu_relax() {
 constexpr int kSpins = 4000;
 constexpr int kYields = 64;
 
-// Two, so that a thread that is ahead can take half of what another has left.
-constexpr int kPiecesPerThread = 2;
-
 }  // namespace
 
 struct ThreadPool::Impl {
@@ -69,8 +66,8 @@ struct ThreadPool::Impl {
     return false;
   }
 
-  // The thread's own pieces first, so that data stays in its cache from call to call; then those
-  // of threads that the system has not let run yet.
+  // The thread's own piece first, so that data stays in its cache from call to call; then those of
+  // threads that the system has not let run yet.
   void work(int thread, std::uint64_t now) {
     const int pieces = pieces_of(now);
     const int home = static_cast<int>(std::int64_t{thread} * pieces / thread_count);
@@ -131,8 +128,8 @@ ThreadPool::ThreadPool(int thread_count) : impl_(std::make_unique<Impl>()) {
     thread_count = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   }
   impl_->thread_count = thread_count;
-  impl_->taken = std::make_unique<std::atomic<std::uint64_t>[]>(
-      static_cast<std::size_t>(kPiecesPerThread * thread_count));
+  impl_->taken =
+      std::make_unique<std::atomic<std::uint64_t>[]>(static_cast<std::size_t>(thread_count));
   for (int t = 1; t < thread_count; ++t) {
     impl_->workers.emplace_back([impl = impl_.get(), t] { impl->worker(t); });
   }
@@ -157,8 +154,7 @@ void ThreadPool::run(std::int64_t count, std::int64_t grain, Function function, 
     return;
   }
   const std::int64_t grains = (count + grain - 1) / grain;
-  const std::int64_t pieces_max =
-      std::min<std::int64_t>(std::int64_t{kPiecesPerThread} * impl_->thread_count, grains);
+  const std::int64_t pieces_max = std::min<std::int64_t>(impl_->thread_count, grains);
   const std::int64_t piece_size = (grains + pieces_max - 1) / pieces_max * grain;
   const auto pieces = static_cast<int>((count + piece_size - 1) / piece_size);
   impl_->function.store(function, std::memory_order_relaxed);

@@ -20,8 +20,8 @@ class ThreadPool {
   int thread_count() const;
 
   // Calls body(begin, end) over disjoint pieces that cover [0, count). Pieces are multiples of
-  // `grain` (except the last). Each thread has its own pieces from call to call, and takes over
-  // those of a thread that does not get to run: on a busy machine the caller works alone rather
+  // `grain` (except the last). Each thread has its own piece from call to call, and takes over
+  // that of a thread that does not get to run: on a busy machine the caller works alone rather
   // than wait. Returns when all are done. Runs inline when count <= grain. Not reentrant; one
   // caller at a time.
   template <class Body>

@@ -30,7 +30,8 @@ class Team {
     scratch_.resize(static_cast<std::size_t>(pool_.thread_count()));
   }
 
-  // Calls body(part, parts) for every part, each on its own thread. `work` is in multiply-adds and
+  // Calls body(part, parts) for every part, mostly each on its own thread (a part whose thread does
+  // not get to run is taken over by another). `work` is in multiply-adds and
   // decides how many parts are worth the hand-over.
   template <class Body>
   void run(std::int64_t work, Body&& body) {
